@@ -282,6 +282,18 @@ def test_what_cannot_be_read_is_named_with_what_to_give() -> None:
             load_data(source, **options)
 
 
+def test_a_sample_far_behind_that_cannot_be_read_is_named_with_those_beside_it() -> None:
+    class Truncated(Pictures):
+        def __getitem__(self, i: int) -> Any:
+            if i == 31:  # not one of those that are read twice, at the beginning
+                raise OSError("image file is truncated")
+            return super().__getitem__(i)
+
+    said = r"one of the samples 0 to 59 of 'mine/train' cannot be read \(OSError: image file is truncated\)"
+    with pytest.raises(DataError, match=said):
+        load_data((Truncated(TRAIN), Pictures(TEST)), name="mine")
+
+
 def test_parts_with_other_classes_are_refused() -> None:
     other = Pictures(TEST)
     other.classes = ["dog", "cat", "fox"]

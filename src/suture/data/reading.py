@@ -219,7 +219,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
         except DataError:
             raise
         except Exception as error:  # whatever a user's dataset raises
-            raise DataError(f"{name!r} cannot be read ({type(error).__name__}: {error})") from error
+            raise _unreadable(numbers, name, error) from error
 
     _check_steady(read, order[:: -(-len(order) // TWICE)], name, transforms)
     again = DataLoader(
@@ -233,9 +233,15 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
     )
     remedy = "all must have one size: size=… resizes PIL's images, or put a Resize((side, side)) into its transforms"
     pixels, tokens, labels, done = Pixels(name, len(order), remedy), list[Tensor](), list[Tensor](), 0
-    for batch in again:
+    batches = iter(again)
+    while done < len(order):
         numbers = order[done : done + (again.batch_size or _BATCH)]
-        images, targets = parse(batch, numbers)
+        try:
+            images, targets = parse(next(batches), numbers)
+        except DataError:
+            raise
+        except Exception as error:
+            raise _unreadable(numbers, name, error) from error
         for part in images:
             if names or _is_tokens(part):
                 tokens.append(part)
@@ -247,6 +253,12 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
         check_brightness(name, pixels.images)
     found, inputs = _join_tokens(tokens, list(names), name, own) if tokens else (pixels.images, ())
     return Whole(found, _join(labels, name) if labels else None, _classes(dataset), transforms, inputs)
+
+
+def _unreadable(numbers: Sequence[int], name: str, error: Exception) -> DataError:
+    """Return the error that says which samples cannot be read, and why."""
+    among = f"sample {numbers[0]}" if len(numbers) == 1 else f"one of the samples {min(numbers)} to {max(numbers)}"
+    return DataError(f"{among} of {name!r} cannot be read ({type(error).__name__}: {error})")
 
 
 def _is_tokens(part: Tensor) -> bool:
