@@ -6,19 +6,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
-def each(names: str | tuple[str, ...], values: Iterable[Any], ids: Any = None) -> Callable[[Any], Any]:
+def each(
+    names: str | tuple[str, ...], values: Iterable[Any] | Callable[[], Iterable[Any]], ids: Any = None
+) -> Callable[[Any], Any]:
     """Run a test for every value in one case, as ``pytest.mark.parametrize`` does in one case a value.
 
     It costs no collection, set-up and report a value; use it if a value takes milliseconds. Fixtures are those of the
-    whole loop.
+    whole loop. Values that take a while to make, such as trained networks, are given as a function, called by the test.
     """
     keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    values = list(values)
+    make = values if callable(values) else list(values).copy
 
     def decorate(test: Any) -> Any:
         @functools.wraps(test)
         def loop(**fixtures: Any) -> None:
-            for value in values:
+            for value in make():
                 given = dict(zip(keys, value if len(keys) > 1 else (value,), strict=True))
                 try:
                     test(**fixtures, **given)

@@ -37,7 +37,7 @@ def changed_fields(trial: Trial, control: Trial) -> set[str]:
 
 
 @each("fit", [Random(), LeastSquares(), TaskLoss(), Quick()], ids=str)
-@each("cut", hybrids()[0].cuts.names)
+@each("cut", lambda: hybrids()[0].cuts.names)
 def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
     trial = controls.itself(plain(cut, stitch=Identity(), fit=fit))
     measurement = measure(trial)

@@ -158,12 +158,12 @@ def test_what_is_no_probe_is_refused():
         Probe(0)
     with pytest.raises(FitError, match="penalties of at least 0"):
         Logistic(penalties=())
-    for other in (replace(trial("hidden"), stitch=Linear()), replace(linear_probe(trial()), stitch=PROBED)):
+    for other in (
+        replace(trial("hidden"), stitch=Linear()),
+        replace(linear_probe(trial()), stitch=Layers(trial().sender, "embed")),
+    ):
         with pytest.raises(FitError, match=r"Logistic fits what gives the outputs.*use TaskLoss"):
             measure(replace(other, fit=Logistic()))
-
-
-PROBED = Layers(hybrids()[0], "embed")
 
 
 def test_any_affine_stitch_to_the_outputs_may_be_fitted_so():

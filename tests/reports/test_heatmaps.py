@@ -587,6 +587,9 @@ def test_a_real_matrix_is_arranged_drawn_and_shown() -> None:
     row = row[(row["sender_cut"] == "flatten") & (row["receiver_cut"] == "block2.relu")]
     assert arranged.plain[0, 2] == row["stitched"].iloc[0]
     for score in ("accuracy", "loss"):
-        heatmaps.matrix(table, score).draw_without_rendering()
+        figure = heatmaps.matrix(table, score)
+        figure.draw_without_rendering()
+        better, worse = (figure.axes[0].collections[0].cmap(end) for end in ((1.0, 0.0), (0.0, 1.0))[score == "loss"])
+        assert sum(better[:3]) > sum(worse[:3])  # bright is better
         assert len(shown(on_matrix(grids.matrix_tables, table, score), 80)) > 8
         assert "Late → early" in on_matrix(say_matrix, table, score)[0]

@@ -10,7 +10,6 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
@@ -231,7 +230,7 @@ class _Page:
         self.scale = 100.0 if shown.percent else 1.0
         values = shown.values()
         norm = Normalize(0, 100) if shown.percent else Normalize(values.min(), values.max())
-        self.colours = ScalarMappable(norm, mpl.colormaps[COLOURS])
+        self.colours = ScalarMappable(norm, COLOURS + "_r" * (not shown.rises))  # bright is better, as on a page
         self.figure = Picture(figsize=size, layout="constrained")
         self.numbers: list[Callable[[], None]] = []
         self.judged, self.means = judged, means
