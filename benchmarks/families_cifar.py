@@ -3,8 +3,9 @@
     python benchmarks/families_cifar.py path/to/cifar10 runs/families
 
 The seam is ``layer2.0`` of two ResNet(1,1,1,1)s of the ledger, the data 10,000 training and all 10,000 test images.
-Every family is fitted by the default, and in closed form; a 1×1 convolution by every fit. One process, one thread.
-Prints the tables of ``docs/families.md``. Started again, it measures only what is missing.
+Every family is fitted in closed form and by the default (everything to everything in closed form alone), a 1×1
+convolution by every fit. One process, one thread. Prints the tables of ``docs/families.md``. Started again, it measures
+only what is missing.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def list_cells() -> list[tuple[Stitch, Fit]]:
     cells: list[tuple[Stitch, Fit]] = [(Identity(), Random())]
     for family in FAMILIES[1:]:
         cells += [(family, LeastSquares()), *([(family, BY_SGD)] if family == Permutation() else [])]
-        cells += [(family, Converged())]
+        cells += [(family, Converged())] if family != FullLinear() else []  # 67 million parameters: over 50 minutes
     return cells + [(Conv(), fit) for fit in FITS if fit not in (LeastSquares(), Converged())]
 
 

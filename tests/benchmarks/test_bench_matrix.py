@@ -394,6 +394,7 @@ def test_figures_by_hand() -> None:
     assert json.loads(json.dumps(asdict(tried[0])))["seam"] == ["a", "z"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")

@@ -158,6 +158,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_idle")
 def test_wrong_input_is_refused_in_one_line_before_any_work(run: Run) -> None:
     for line, offender in WRONG:
@@ -186,6 +187,7 @@ def test_a_bug_is_not_taken_for_wrong_input(run: Run, monkeypatch: pytest.Monkey
 # Results
 
 
+@pytest.mark.slow
 def test_the_demo_writes_its_table_and_figure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With networks and a fit that take less than a second."""
     monkeypatch.setattr("suture.cli.demo.two_networks", lambda data, say: list(convnets()))
@@ -365,6 +367,7 @@ MATRIX = (
 )
 
 
+@pytest.mark.slow
 def test_a_matrix_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     code, out, err = run(f"{MATRIX} --controls itself,untrained-sender,clustered-noise --out OUT")
     assert code == 0

@@ -296,6 +296,7 @@ def test_tiny_results_have_no_verdict(run: Run, tmp_path: Path) -> None:
     assert "smith-C5 was run at tiny scale, of which no verdict is computed" in err
 
 
+@pytest.mark.slow
 def test_the_committed_pages_are_what_the_committed_tables_give(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

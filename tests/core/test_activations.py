@@ -363,6 +363,7 @@ def test_what_is_too_large_to_keep_is_computed_row_by_row(monkeypatch):
     assert not kept._kept
 
 
+@pytest.mark.slow
 def test_trials_of_recomputed_activations_say_the_same_to_rounding(monkeypatch):
     data, (a, b) = few_digits(), convnets()
     wants = [controls.shuffled_pairs, controls.clustered_noise]

@@ -196,6 +196,7 @@ def test_in_sixteen_bits_a_trained_network_is_off_by_a_few_percent(network):
         assert (0 < off(fused, network, cut, x) < 0.05) or fused.only_head
 
 
+@pytest.mark.slow
 @each("name", TRICKY)
 def test_it_is_never_wrong(name):
     network = tricky(name)

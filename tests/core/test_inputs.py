@@ -155,6 +155,7 @@ def check_cut_with_a_mask(name: str, layer: str, sides: tuple[str, ...]) -> None
         assert len(network.cuts) == len(plain)
 
 
+@pytest.mark.slow
 @each(("name", "layer"), LAYERS.items(), ids=LAYERS)
 def test_a_mask_blocks_no_cut(name, layer):
     check_cut_with_a_mask(name, layer, ("right", "left"))
@@ -220,6 +221,7 @@ def test_a_planted_rotation_is_recovered_from_the_words_that_count(data):
     assert torch.equal(found.stitched(texts(9, 5)).argmax(1), words(0)(**texts(9, 5)).argmax(1))
 
 
+@pytest.mark.slow
 def test_the_identity_gives_the_receivers_own_score_and_shuffled_pairs_collapse(data):
     own = Network(words(0), example=data.example, name="A")
     seam = suture.Seam.at(own, own, "add_1")
@@ -235,6 +237,7 @@ def test_the_identity_gives_the_receivers_own_score_and_shuffled_pairs_collapse(
     assert shuffled.scores.accuracy.value < commonest + 0.05
 
 
+@pytest.mark.slow
 def test_least_squares_on_padded_texts_is_that_on_the_texts_one_by_one():
     data = labelled(words(0), 150)
     a, b = (Network(words(seed), example=data.example) for seed in (5, 0))
@@ -271,6 +274,7 @@ def test_a_text_scores_the_same_padded_and_alone():
         assert torch.allclose(loss, alone, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_masked_changes_no_target_no_index_and_no_distance(data):
     network = Network(words(0, pooled=False), example=data.example, name="A")
     other = Network(words(5, pooled=False), example=data.example, name="B")

@@ -360,6 +360,7 @@ for name, settings in reversed(CASES.items()):
 """
 
 
+@pytest.mark.slow
 def test_a_variant_is_the_same_in_every_process() -> None:
     cases = {name: settings for name, (settings, _) in CASES.items()}
     here: dict[str, Any] = {"CASES": cases}

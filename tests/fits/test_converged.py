@@ -318,6 +318,7 @@ def test_a_much_longer_descent_by_other_means_is_not_better(cut, family):
     assert error(p, stitch) <= min(others) + 2 * images
 
 
+@pytest.mark.slow
 def test_the_cap_changes_nothing_before_it(endless) -> None:
     """Looks, losses and stitches of a short cap are the first of those of a longer one."""
     curves = []
@@ -372,6 +373,7 @@ def trapped(seed: int, suffix: nn.Module, size: float = 1.0) -> Problem:
     return problem(*sides, Linear(), suffix, seed)
 
 
+@pytest.mark.slow
 def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> None:
     """From the closed form no gradient leads to the fourth class; this draw of a random start has one."""
     found = {}
@@ -625,6 +627,7 @@ def test_test_data_never_enter():
     assert (first.steps, first.curve) == (second.steps, second.curve)
 
 
+@pytest.mark.slow
 @each("cut", ["relu", "hidden"])
 def test_a_trial_is_the_same_again(cut):
     a, b = hybrids()

@@ -182,6 +182,7 @@ def test_the_validation_data_decide_and_may_keep_the_start():
     torch.testing.assert_close(kept.affine.bias, start.bias)
 
 
+@pytest.mark.slow
 @each(("family", "sender", "receiver"), SOME, ids=named)
 def test_before_a_head_no_family_ends_worse_than_it_began(family, sender, receiver):
     suffix = after(receiver)

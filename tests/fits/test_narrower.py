@@ -109,6 +109,7 @@ def test_what_is_contained_is_copied(sender, receiver, narrow, wide):
 RATES = {"usual": Adam(1e-2), "large": Adam(1.0), "absurd": Adam(100.0)}
 
 
+@pytest.mark.slow
 @each("rate", RATES)
 @each(("sender", "receiver", "narrow", "wide"), STEPS, ids=named)
 def test_a_wider_family_never_ends_worse(sender, receiver, narrow, wide, rate):

@@ -12,6 +12,7 @@ from suture import Data, Network, Samples, curve, fits, measure, recipes, stitch
 PAGE = Path(__file__).parents[2] / "docs" / "by-hand.md"
 
 
+@pytest.mark.slow
 def test_suture_gives_the_numbers_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     program = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
     assert program.count("\n") < 150

@@ -50,6 +50,7 @@ def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
         assert measurement.scores[name].value == measurement.receiver[name].value == measurement.sender[name].value
 
 
+@pytest.mark.slow
 @each("cut", ["drop", "embed", "hidden"])
 def test_stitched_to_itself_it_stays_what_it_was(cut):
     fit = Converged(cap=280)
@@ -209,6 +210,7 @@ def noisy(networks, cut: str, **settings) -> Trial:
     return controls.clustered_noise(Trial(Seam.at(a, b, cut), data.fit, data.validation, data.score, **settings))
 
 
+@pytest.mark.slow
 @each(("networks", "cut"), LATE)
 def test_clustered_noise_is_fully_compatible(networks, cut):
     """smith2024, section 4.2: no sender at all does as well as the receiver's own layers. It is a warning."""

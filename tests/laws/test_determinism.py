@@ -126,6 +126,7 @@ def test_some_tensors_at_cuts_are_not_contiguous():
     assert any(laid_out.values())
 
 
+@pytest.mark.slow
 @each("budget", [0, 100_000, 2**30], ids=["nothing kept", "some evicted", "everything kept"])
 def test_among_others_as_alone(budget):
     assert together(plan(), Activations(budget)) == alone()

@@ -288,6 +288,7 @@ POOLS = [
 ]
 
 
+@pytest.mark.slow
 @each("family", [Conv(), LowRank(2)], ids=str)
 @each("pool", POOLS, ids=str)
 def test_through_pooling_and_flattening(pool, family):

@@ -3,6 +3,7 @@
 Evidence: the user's own model, called on the same images.
 """
 
+import pytest
 import torch
 from torch import nn
 
@@ -44,6 +45,7 @@ class Flat(nn.Module):
         return x.view(-1).view(x.shape)
 
 
+@pytest.mark.slow
 @each("name", ["convnext_tiny", "resnet18"])
 def test_a_stitched_network_is_the_stitch_between_stored_activations(name):
     """What the stitch reads may lie in memory in any way; it gives the bits that it gives on a store's copy."""

@@ -79,6 +79,7 @@ def check_every_depth(seeds: range) -> None:
     assert there >= 0.8 * len(seeds)
 
 
+@pytest.mark.slow
 def test_a_trait_in_one_layer_is_found_there_at_every_depth():
     check_every_depth(range(5))
 
@@ -108,6 +109,7 @@ def test_a_fitted_stitch_finds_it_in_ten_of_ten_seeds():
     check_fitted(range(10))
 
 
+@pytest.mark.slow
 def test_controls_without_the_carrier_do_not_show_it():
     """Early in the network: behind a late cut an untrained network often calls every image by one name, the trait's."""
     without = (controls.itself, controls.untrained_sender, controls.untrained_receiver, controls.untrained_both)

@@ -7,6 +7,7 @@ nothing else undoes that. The best stitch is known: ``Q⁻¹·(· − s)``.
 import copy
 from collections import OrderedDict
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -112,6 +113,7 @@ def test_the_task_loss_brings_the_accuracy_back_from_any_start(place, fit, withi
 OWN = {rotation: Orthogonal(), permutation: Permutation(), rescaling: Diagonal()}
 
 
+@pytest.mark.slow
 @each("family", OWN.values(), ids=str)
 @each("change", OWN)
 @each("place", ["embed"])

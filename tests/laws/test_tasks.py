@@ -172,6 +172,7 @@ def test_the_planted_receiver_is_the_sender_with_other_features(name):
     assert torch.allclose(a(data.score.images), b(data.score.images), atol=1e-4)
 
 
+@pytest.mark.slow
 @each("name", CASES)
 def test_a_planted_rotation_is_found_and_shuffled_pairs_collapse(name):
     planted = trial(name)
@@ -198,6 +199,7 @@ def test_the_identity_gives_the_receivers_own_scores(name):
         assert all(penalty.value == 0 for penalty in found.penalties.values() if penalty is not None)
 
 
+@pytest.mark.slow
 def test_a_curve_of_a_text_has_all_controls_but_those_of_classes():
     data, a, b = problem("next token")
     with pytest.warns(LeftOut, match="clustered noise is left out: it needs a class for each sample"):

@@ -55,6 +55,7 @@ def networks(draw):
     return scrambled(nn.Sequential(body, nn.Flatten(), nn.Linear(3 * 16, 4))).eval()
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(networks(), st.integers(0, 2**40))
 def test_no_trained_tensor_survives(model, seed):
@@ -298,6 +299,7 @@ LIBRARY = {
 }
 
 
+@pytest.mark.slow
 @each(("make", "spread"), LIBRARY.values(), ids=LIBRARY)
 def test_what_no_module_resets_is_drawn_as_its_library_draws_it(make, spread):
     trained = scrambled_saved(make())

@@ -47,6 +47,7 @@ def measured(b: Network, which: tuple = (controls.itself,)):
     return run(curve(network("A"), b, data=digits(), at=["3"], fit=Quick(70), controls=which))
 
 
+@pytest.mark.slow
 @each(
     ("preprocess", "expected", "said"),
     [

@@ -639,6 +639,7 @@ def test_the_table_has_a_row_for_each_measure_and_joins_on_the_seam():
     }
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bits_alone_or_among_others():
     by = [LANDSCAPE[2], *SIZE, TopEigenvalue(0.1), HessianTrace(3), *RANKS]
     first = complexity(stitched(), few(), by)
@@ -647,6 +648,7 @@ def test_the_same_input_gives_the_same_bits_alone_or_among_others():
     assert list(first["value"]) == alone
 
 
+@pytest.mark.slow
 def test_a_network_and_a_module_are_measured_as_they_are():
     network = convnets()[0]
     labels = {"network": "C"}

@@ -178,6 +178,7 @@ def mapped(n):
     return torch.nn.functional.one_hot(named, 3).movedim(2, 1).float(), targets
 
 
+@pytest.mark.slow
 @each(
     ("score", "draw"),
     [

@@ -116,6 +116,7 @@ def test_the_sentence_of_several_pairs_counts_their_seams() -> None:
     assert say_verdicts([bad, bad]) == "One network does not stand in for another at any of 4 seams"
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3), st.floats(0.0, 1.0), st.floats(0.0, 0.1))
 def test_a_wider_margin_never_turns_a_success_into_a_failure(plain: list[float], control: float, half: float) -> None:
     found = pair(*plain, controls={"untrained sender": control}, half=half)

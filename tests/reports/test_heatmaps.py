@@ -571,6 +571,7 @@ def test_markup_in_names_comes_out_as_it_is_written() -> None:
 # --- a real one -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_real_matrix_is_arranged_drawn_and_shown() -> None:
     torch.manual_seed(0)
     c, d = (suture.load_network("zoo:mlp,width=16,depth=2", example=few_digits().example, name=name) for name in "CD")

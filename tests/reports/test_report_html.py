@@ -268,6 +268,7 @@ def test_a_difference_of_losses_is_the_second_less_the_first_and_says_what_had_n
     assert chart.measures[0].lines[1].open.all()
 
 
+@pytest.mark.slow
 def test_two_curves_both_ways_are_no_trait_unless_the_first_score_is_one() -> None:
     there = curve_table()
     back = there.assign(sender=there["receiver"], receiver=there["sender"])

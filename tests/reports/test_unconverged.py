@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from matplotlib.collections import EllipseCollection
 from matplotlib.text import Text
 from rich.console import Console
@@ -40,6 +41,7 @@ def test_matrices_ring_cells_and_say_what_that_is() -> None:
     assert OPEN in [text.get_text() for text in drawn.legends[0].get_texts()]
 
 
+@pytest.mark.slow
 def test_a_fit_that_never_knows_leaves_figures_as_they_are() -> None:
     for fit in ("bansal2021", "Quick()"):
         drawn = figures.curve(unfinished(curve_table(), fit))

@@ -44,6 +44,7 @@ def test_workers_take_gpus_in_turn_under_the_same_key(monkeypatch: pytest.Monkey
     assert {each.key for each in given} == {task.key}
 
 
+@pytest.mark.slow
 def test_a_few_of_the_gpus_tests_pass_on_a_device_that_pretends() -> None:
     tests = str(Path(__file__).parents[1] / "gpu")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", "-k", FEW, tests]

@@ -502,6 +502,7 @@ def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
 # --- going on with what has not converged -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [True, False])
 def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(tmp_path, monkeypatch, stored):
     go_on, begun = averaged.AveragedDescent._go_on, []
@@ -526,6 +527,7 @@ def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(t
         assert (deep["seconds"] > shallow["seconds"]).all(), "its steps are all counted, and so is their time"
 
 
+@pytest.mark.slow
 def test_going_on_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     go_on = averaged.AveragedDescent._go_on
     monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
@@ -572,6 +574,7 @@ def test_who_watches_sees_every_trial_in_short_first_and_gets_the_same_numbers(t
     assert (complete["seconds"][drafts] < watched["seconds"][drafts]).all()
 
 
+@pytest.mark.slow
 def test_what_was_only_drafted_is_not_in_the_store(tmp_path, monkeypatch):
     monkeypatch.setattr(converged, "DRAFT", 140)
     go_on = averaged.AveragedDescent._go_on

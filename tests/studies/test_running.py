@@ -254,6 +254,7 @@ def test_what_is_not_there_and_what_is_damaged(tmp_path: Path) -> None:
         load_result(tmp_path, "oxford-9")
 
 
+@pytest.mark.slow
 def test_what_is_near_its_threshold_is_stitched_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scale, "fit", Converged(cap=140))  # of which every seed draws other batches
     scale, store = Scale("small", stand_in), Store.make(tmp_path)

@@ -46,6 +46,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, tiny: Scale) -> Iterator["
     """What studies give, each run when it is first asked for, all into one store that need not outlive the machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda file: None)
+        patch.setattr("suture.core.network.network.check_sizes", lambda *_: None)  # tests/core tries it
         yield Results(tiny, tmp_path_factory.mktemp("studies"))
 
 
@@ -96,6 +97,7 @@ def test_what_studies_say_of_themselves() -> None:
         assert all(text.strip() == text and text for text in (*study.deviations, *study.small)), name
 
 
+@pytest.mark.slow
 def test_all_studies_are_planned_and_counted_at_small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many trials, networks and further tables as were planned when the committed results were measured."""
     monkeypatch.setattr("suture.core.network.network.check_sizes", lambda *_: None)  # of 45 networks, for a minute

@@ -289,6 +289,7 @@ CUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_every_network_is_cut_where_a_reader_expects_and_composes(name):
     torch.manual_seed(0)

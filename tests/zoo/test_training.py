@@ -186,6 +186,7 @@ def test_channels_are_last_but_where_a_gradient_would_overrun_its_memory(
     assert choose_layout(model, torch.device("cuda")) == torch.channels_last
 
 
+@pytest.mark.slow
 def test_a_narrow_residual_network_trains_to_the_weights_that_plain_pytorch_reaches():
     """In a process of its own, since what this guards against ends the process."""
     done = subprocess.run([sys.executable, "-c", _NARROW], capture_output=True, text=True, check=False)

@@ -75,6 +75,7 @@ def test_images_are_permuted_and_their_positions_stay_together():
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each("method", [*VARIANTS])
 def test_layers_that_share_nothing_are_at_chance_and_linked_ones_are_found(method):
     x, y = layers(60, 12, 9)
