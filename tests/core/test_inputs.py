@@ -274,7 +274,6 @@ def test_a_text_scores_the_same_padded_and_alone():
         assert torch.allclose(loss, alone, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_what_is_masked_changes_no_target_no_index_and_no_distance(data):
     network = Network(words(0, pooled=False), example=data.example, name="A")
     other = Network(words(5, pooled=False), example=data.example, name="B")
