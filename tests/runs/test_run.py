@@ -502,7 +502,6 @@ def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
 # --- going on with what has not converged -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stored", [True, False])
 def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(tmp_path, monkeypatch, stored):
     go_on, begun = averaged.AveragedDescent._go_on, []
