@@ -7,7 +7,7 @@ import os
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # before torch is imported, and for processes of tests
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("suture", derandomize=True, deadline=None, max_examples=40, database=None)
 settings.load_profile("suture")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """What tests write need not outlive the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture

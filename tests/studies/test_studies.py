@@ -43,9 +43,8 @@ def tiny() -> Scale:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, tiny: Scale) -> Iterator["Results"]:
-    """What studies give, each run when it is first asked for, all into one store that need not outlive the machine."""
+    """What studies give, each run when it is first asked for, all into one store."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda file: None)
         patch.setattr("suture.core.network.network.check_sizes", lambda *_: None)  # tests/core tries it
         yield Results(tiny, tmp_path_factory.mktemp("studies"))
 

@@ -17,7 +17,7 @@ Before that, a model shows on *probes*, three images of the example, that it can
 import copy as copying
 import functools
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -109,11 +109,17 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
-    """Yield what a model's modules hold as plain attributes, each with its place in the model."""
+    """Yield what a model's modules hold as plain attributes, but for bare ones, each with its place in the model."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name not in _OWN:
+            if name not in _OWN and not _is_bare(value):
                 yield from ((f"{path}.{name}" if path else name, leaf) for leaf in _leaves(value))
+
+
+def _is_bare(value: object) -> bool:
+    """Whether this is a number, a name, or a dictionary of hooks without any, as most attributes are."""
+    kind = type(value)
+    return kind in (bool, int, float, str, type(None)) or (kind in (dict, OrderedDict) and not value)
 
 
 def _leaves(value: object) -> Iterator[object]:
