@@ -138,19 +138,6 @@ def test_it_goes_on_in_the_units_that_suit_where_the_labels_are(carrier, ridge):
     assert chosen.steps == sum(one.curve[-1].step for one in made), "what the other took is counted"
 
 
-@each(
-    ("righted", "wronged", "loss", "better"),
-    [(4, 2, 0.9, False), (4, 2, 0.7, True), (2, 4, 0.7, True), (9, 2, 0.9, True), (2, 9, 0.7, False), (0, 0, 0.8, 0)],
-)
-def test_the_loss_chooses_units_whose_errors_chance_does_not_tell_apart(righted, wronged, loss, better):
-    """Of 100 images, the deviation of 4 better and 2 worse is 2.4, that of 9 and 2 is 3.3; the other's loss is 0.8."""
-    before = torch.arange(100) < 40
-    after = before.clone()
-    after[:righted], after[40 : 40 + wronged] = False, True
-    one, other = averaged.Look({}, after, loss), averaged.Look({}, before, 0.8)
-    assert one.is_better(other) == better
-
-
 @each(("righted", "wronged", "gained"), [(2, 0, True), (6, 4, False), (0, 0, False), (30, 4, True), (4, 30, False)])
 def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained):
     """The deviation of 6 better and 4 worse, of 100, is 3.2 points, of 2 better 1.4."""

@@ -6,8 +6,8 @@ rate is constant at first and then falls by the root of the steps, and after ``F
 steps the average is looked at on the validation data. A few steps at each of several rates tell which to take.
 
 Two descents begin, on the same batches: in units of one size, and in whitened ones (``fits.coordinates``). The one with
-fewer errors after ``BEGUN`` looks goes on or, if chance does not tell their errors apart, the one with the lower loss.
-Whitening fits sooner what directions of little variance hold, be it what the receiver needs or noise.
+fewer errors after ``BEGUN`` looks goes on. Whitening fits sooner what directions of little variance hold, be it what
+the receiver needs or noise.
 
 Of the averages, and the closed form, the one with the fewest wrong validation images is kept. The loss is descended on
 and the error chosen by, because where a receiver cannot name a class, a lower loss can go with a higher error, and
@@ -87,12 +87,6 @@ class Look:
     def rank(self) -> tuple[float, float]:
         """The error and, of equals, the loss: less is better."""
         return self.error, self.loss
-
-    def is_better(self, other: "Look") -> bool:
-        """Whether this one has the lower error or, if chance would explain the difference, the lower loss."""
-        if abs(self.error - other.error) > self.chance(other):
-            return self.error < other.error
-        return self.loss < other.loss
 
     def chance(self, other: "Look") -> float:
         """Return what the images that are right in one and wrong in the other would add by chance to either's error."""
@@ -458,7 +452,7 @@ def choose_units(make: Make, tolerance: float) -> AveragedDescent:
         other = make(WHITE)
         other.begin(tolerance)
         steps = descent.steps + other.steps
-        if other.best.least.is_better(descent.best.least):
+        if other.best.least.rank < descent.best.least.rank:
             descent = other
         descent.steps = steps
     return descent
