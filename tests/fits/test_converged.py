@@ -6,6 +6,7 @@ Its coordinates have a file of their own. ``Quick`` is the same descent, cut sho
 import copy
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -115,6 +116,15 @@ def test_a_rate_is_done_with_after_two_idle_doublings_and_the_fit_after_a_lower_
     assert next(told, None) is None
 
 
+def test_a_descent_whose_race_ended_with_its_rate_goes_on_at_a_lower_one():
+    made = descent()
+    made.begin(0.001)
+    rate, taken, steps, made.idle = made.rate, made.taken, made.steps, averaged.IDLE
+    made.run(taken + averaged.STEADY, 0.001)
+    assert made.rate == rate / averaged.LOWER
+    assert (made.taken, made.steps) == (taken + averaged.STEADY, steps + averaged.STEADY)
+
+
 @each(("carrier", "ridge"), [("large", ALIKE), ("small", WHITE)])
 def test_it_goes_on_in_the_units_that_suit_where_the_labels_are(carrier, ridge):
     """Four directions vary by 1 and sixty by 0.003; the labels are in the large ones, or in four of the small."""
@@ -136,6 +146,43 @@ def test_it_goes_on_in_the_units_that_suit_where_the_labels_are(carrier, ridge):
     assert (chosen.ridge, [one.ridge for one in made]) == (ridge, [ALIKE, WHITE])
     assert chosen.best.least.error == min(one.best.least.error for one in made)
     assert chosen.steps == sum(one.curve[-1].step for one in made), "what the other took is counted"
+
+
+class Racer:
+    """A descent whose errors, of 100 images from the ``first``, and idle doublings by look are given."""
+
+    def __init__(self, errors: str, idle: str, first: int) -> None:
+        self.errors, self.idles, self.first = iter(errors.split()), iter(idle.split()), first
+        self.coordinates = SimpleNamespace(rotated=True)
+        self.look, self.steps, self.looks = averaged.FIRST, 0, 0
+
+    def begin(self, tolerance: float) -> bool:
+        for _ in range(averaged.BEGUN):
+            self.double(tolerance)
+        return True
+
+    def double(self, tolerance: float) -> None:
+        self.steps, self.look, self.looks = self.look, 2 * self.look, self.looks + 1
+        wrong = (torch.arange(100) >= self.first) & (torch.arange(100) < self.first + int(next(self.errors)))
+        self.best, self.idle = averaged.Best(averaged.Look({}, wrong, 1.0), 1.0), int(next(self.idles))
+
+
+@each(
+    ("one", "other", "idle", "looks", "chosen"),
+    [
+        ("50 40 30", "50 39 20", "0 0 0", 3, "other"),  # some 20 images differ, which would make 4 or 5 by chance
+        ("50 40 20", "50 39 30", "0 0 0", 3, "one"),  # the one that was behind may win
+        ("50 40", "50 30", "0 0", 2, "other"),
+        ("50 40 40 40 40", "50 39 40 40 39", "0 0 0 0 0", 5, "other"),  # to 1,120 steps
+        ("50 40 40", "50 39 39", "0 1 2", 3, "other"),  # a rate is done with
+    ],
+)
+def test_units_race_while_chance_does_not_tell_their_errors_apart(one, other, idle, looks, chosen):
+    made = {ALIKE: Racer(one, idle, 0), WHITE: Racer(other, idle, 10)}
+    found = averaged.choose_units(made.__getitem__, 0.001)
+    assert found is made[WHITE if chosen == "other" else ALIKE]
+    assert [racer.looks for racer in made.values()] == [looks, looks]
+    assert found.steps == 2 * averaged.FIRST * 2 ** (looks - 1)
 
 
 @each(("righted", "wronged", "gained"), [(2, 0, True), (6, 4, False), (0, 0, False), (30, 4, True), (4, 30, False)])

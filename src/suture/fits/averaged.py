@@ -6,8 +6,8 @@ rate is constant at first and then falls by the root of the steps, and after ``F
 steps the average is looked at on the validation data. A few steps at each of several rates tell which to take.
 
 Two descents begin, on the same batches: in units of one size, and in whitened ones (``fits.coordinates``). The one with
-fewer errors after ``BEGUN`` looks goes on. Whitening fits sooner what directions of little variance hold, be it what
-the receiver needs or noise.
+fewer errors after ``BEGUN`` looks goes on; while chance does not tell their errors apart, both do, for ``RACED`` steps
+at most. Whitening fits sooner what directions of little variance hold, be it what the receiver needs or noise.
 
 Of the averages, and the closed form, the one with the fewest wrong validation images is kept. The loss is descended on
 and the error chosen by, because where a receiver cannot name a class, a lower loss can go with a higher error, and
@@ -42,7 +42,8 @@ from suture.fits.descent import differentiate, draw_batches
 from suture.fits.displaced import find_displacements
 
 FIRST = 70  #: steps before the first look, which doubles
-BEGUN = 2  #: looks, after which the units are chosen
+BEGUN = 2  #: looks, after which the units are chosen if chance tells their errors apart
+RACED = 16 * FIRST  #: steps after which they are chosen whether it does or not
 RATE = 0.1  #: of Adam, in the coordinates of the descent; three times less or more is worse at most tuned seams
 RATES = 3.0  #: the factor between the rates that are tried
 LADDER = 4  #: times that the rate may be multiplied, or divided, by it
@@ -87,6 +88,10 @@ class Look:
     def rank(self) -> tuple[float, float]:
         """The error and, of equals, the loss: less is better."""
         return self.error, self.loss
+
+    def is_like(self, other: "Look") -> bool:
+        """Whether chance would explain by how much their errors differ."""
+        return abs(self.error - other.error) <= self.chance(other)
 
     def chance(self, other: "Look") -> float:
         """Return what the images that are right in one and wrong in the other would add by chance to either's error."""
@@ -174,8 +179,13 @@ class AveragedDescent:
             return False
         self._set_out(LADDER, turn=True)
         for _ in range(BEGUN):
-            self._double(tolerance)
+            self.double(tolerance)
         return True
+
+    def double(self, tolerance: float) -> None:
+        """Go on to the next look, and count it if it is idle and not the first."""
+        better = self._go_on(self.look - self.step, tolerance)
+        self.idle = 0 if better or self.step == FIRST else self.idle + 1
 
     def run(self, cap: int, tolerance: float) -> FitReport:
         """Descend until a doubling of the steps gains less than the tolerance, or the next would exceed the cap.
@@ -186,7 +196,8 @@ class AveragedDescent:
             self.begin(tolerance)
         converged = False
         while not converged and self.taken - self.again + self.look - self.step <= cap:
-            self._double(tolerance)
+            if self.idle < IDLE:  # else a race of two descents ended there
+                self.double(tolerance)
             if self.idle == IDLE:
                 converged = self.lowered == LOWERED
                 self._lower_rate()
@@ -212,11 +223,6 @@ class AveragedDescent:
         self.adam = self._adam(RATE)
         if tries > 0:
             self._find_rate(tries, turn)
-
-    def _double(self, tolerance: float) -> None:
-        """Go on to the next look, and count it if it is idle and not the first."""
-        better = self._go_on(self.look - self.step, tolerance)
-        self.idle = 0 if better or self.step == FIRST else self.idle + 1
 
     def _go_on(self, ahead: int, tolerance: float) -> bool:
         """Take steps and look at their average, keeping the best; say if error or loss got better."""
@@ -446,11 +452,21 @@ Make = Callable[[float], AveragedDescent]
 
 
 def choose_units(make: Make, tolerance: float) -> AveragedDescent:
-    """Begin a descent in units of one size, and one in whitened ones; return the one that gets farther."""
+    """Begin a descent in units of one size, and one in whitened ones; return the one that gets farther.
+
+    Both go on while chance does not tell their errors apart, whatever the cap, until one is done with its rate.
+    """
     descent = make(ALIKE)
     if descent.begin(tolerance) and descent.coordinates.rotated:
         other = make(WHITE)
         other.begin(tolerance)
+        while (
+            descent.look <= RACED
+            and max(descent.idle, other.idle) < IDLE
+            and descent.best.least.is_like(other.best.least)
+        ):
+            descent.double(tolerance)
+            other.double(tolerance)
         steps = descent.steps + other.steps
         if other.best.least.rank < descent.best.least.rank:
             descent = other

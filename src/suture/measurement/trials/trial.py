@@ -46,7 +46,7 @@ from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score, ScoreCard, check_scores
 
-VERSION = 16  #: of the measuring code; raise it with a change that may change a number, and every key changes
+VERSION = 17  #: of the measuring code; raise it with a change that may change a number, and every key changes
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 

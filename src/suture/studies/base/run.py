@@ -37,7 +37,7 @@ from suture.zoo.base_model import BaseModel
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
 BEFORE = "before"  #: the folder of results of an older version
-STANDING = (15,)  #: older versions whose verdicts stand; docs/versions.md says on what evidence
+STANDING = (15, 16)  #: older versions whose verdicts stand; docs/versions.md says on what evidence
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip
 Labels = tuple[object, ...]
