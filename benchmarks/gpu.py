@@ -33,8 +33,15 @@ LARGEST = 55_000_000  #: bytes of the folder
 PACKED = {"train": 10_000, "test": 10_000}  #: images
 STAGES = {"a": "tests", "b": "matrix", "c": "processor", "d": "hernandez", "e": "training"}
 UNUSED = ("datasets", "argcomplete")  #: what Suture needs and the stages do not: they read parquet themselves
-IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "nvidia-ml-py": "pynvml"}
-ALSO = ("pytest>=8", "hypothesis>=6.100", "nvidia-ml-py>=12")  #: for the tests, and to see how busy the device is
+IMPORTED_AS = {
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "nvidia-ml-py": "pynvml",
+    "pytorch-cka": "cka",
+}
+ALSO = ("pytest>=8", "hypothesis>=6.100", "pytorch-cka>=1.1", "nvidia-ml-py>=12")
+"""For the tests, and to see how busy the device is."""
 
 if importlib.util.find_spec("suture") is None:
     sys.path.insert(0, str(ROOT / "src"))

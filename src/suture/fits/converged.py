@@ -67,9 +67,10 @@ class Converged(Fit):
     ``tolerance`` is a share of the validation images, by default 0.001 or one image, whichever is more. ``cap`` is the
     most steps of ``batch`` samples from each start, those left out that other rates and units were tried for; a fit
     that reaches it says that it has not converged. Looks come after 70, 140, 280 … steps, and a cap between two counts
-    as the lower. Steps do not depend on the cap: a larger one goes on where a smaller one ends. A family that has no
-    closed form begins at random. While a class is hardly ever named in the end, it begins again, up to three times:
-    first where the receiver names that class, if such a place is found, then at random. The best of all starts is kept.
+    as the lower; one below 1,120 is passed while chance does not tell which units are better. Steps do not depend on
+    the cap: a larger one goes on where a smaller one ends. A family that has no closed form begins at random. While a
+    class is hardly ever named in the end, it begins again, up to three times: first where the receiver names that
+    class, if such a place is found, then at random. The best of all starts is kept.
     Raises ``FitError`` if the tolerance is less than one validation image, or the loss is not finite at any rate.
     """
 
