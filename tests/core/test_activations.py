@@ -121,6 +121,14 @@ def test_no_more_is_kept_than_the_budget():
             assert sum(tensor.nbytes for tensor in (kept.tensor for kept in cache._kept.values())) <= budget
 
 
+def test_processes_that_share_a_gpu_leave_half_of_it_to_the_fits(monkeypatch):
+    whole = left = 80 * 2**30
+    for _ in range(12):
+        monkeypatch.setattr("suture.core.activations.cache.free_memory", lambda device, left=left: left)
+        left -= Activations(sharing=12)._room_on(torch.device("cuda"))
+    assert whole / 2 <= left <= 0.7 * whole
+
+
 def test_what_was_used_last_is_kept_longest():
     a, data = counted("A", 0), samples(40, 1)
     cache = Activations(2 * 40 * 6 * 4)

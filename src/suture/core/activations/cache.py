@@ -103,12 +103,13 @@ class Activations:
 
     ``ram`` bounds what is kept in memory, in bytes; what a running trial holds comes on top. With ``disk``, whatever
     has at least a page is kept in that folder instead, for all processes of the machine; what a GPU has room for is
-    kept there. ``notes`` say in words what the disk did not take, and ``mapped`` are the keys of the files that were
-    read; the reader clears both.
+    kept there, if ``sharing`` processes that have it together do the same. ``notes`` say in words what the disk did not
+    take, and ``mapped`` are the keys of the files that were read; the reader clears both.
     """
 
-    def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None) -> None:
+    def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None, sharing: int = 1) -> None:
         self.ram = ram
+        self.sharing = sharing
         self.disk = disk
         self.notes: list[str] = []
         self.mapped: set[str] = set()
@@ -189,7 +190,7 @@ class Activations:
 
     def _room_on(self, device: torch.device) -> int:
         """Return the bytes that activations may take on a GPU, those included that are there."""
-        return int(SHARE * (free_memory(device) + self._used_on(device)))
+        return int(SHARE / self.sharing * (free_memory(device) + self._used_on(device)))
 
     def _used_on(self, device: torch.device) -> int:
         return sum(kept.tensor.nbytes for kept in self._kept.values() if kept.tensor.device == device)

@@ -11,6 +11,7 @@ stayed open.
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -124,7 +125,8 @@ class Local(Runner):
 
     def _run_in_pool(self, queue: Queue, packer: Packer, scratch: Path, disk: int) -> Outcomes:
         count = self.workers if self.workers is not None else cores()
-        settings = [os.getpid(), str(scratch.resolve()), self._cache_bytes(count), disk]
+        sharing = math.ceil(count / max(1, count_devices("cuda")))
+        settings = [os.getpid(), str(scratch.resolve()), self._cache_bytes(count), disk, sharing]
         workers: list[_Worker] = []
         try:
             while True:
@@ -243,8 +245,8 @@ _PROGRAM = "import json, sys; sys.path[:] = sys.argv[2:]; from suture.runs.runne
 )
 
 
-def work(pipe: int, parent: int, scratch: str, ram: int, disk: int) -> None:
-    """Do what the driver sends, until it is gone."""
+def work(pipe: int, parent: int, scratch: str, ram: int, disk: int, sharing: int) -> None:
+    """Do what the driver sends, until it is gone; so many processes share a GPU, if there is one."""
     driver = Connection(pipe)
     os.set_inheritable(pipe, False)  # so that no program that a task starts keeps it open
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
@@ -256,7 +258,7 @@ def work(pipe: int, parent: int, scratch: str, ram: int, disk: int) -> None:
         driver.send(("part", key))
         return driver.recv_bytes()
 
-    unpacker, activations = Unpacker(fetch), Activations(ram, ActivationFolder(scratch, disk))
+    unpacker, activations = Unpacker(fetch), Activations(ram, ActivationFolder(scratch, disk), sharing)
     with contextlib.suppress(EOFError, OSError):  # the driver is gone
         driver.send("ready")
         while True:
