@@ -208,13 +208,13 @@ def run_tests(stage: Stage) -> None:
 
         def pytest_collectreport(self, report: Any) -> None:  # of a file, which may ask for a package that is missing
             if report.failed:
-                stage.put(report.nodeid, {"outcome": "failed", "seconds": 0.0, "why": str(report.longrepr)[-2000:]})
+                stage.put(report.nodeid, {"outcome": "failed", "seconds": 0.0, "why": _why(report)})
             else:
                 stage.records.pop(report.nodeid, None)
 
         def pytest_runtest_logreport(self, report: Any) -> None:
             if report.when == "call" or report.outcome != "passed":
-                why = "" if report.outcome == "passed" else str(report.longrepr)[-2000:]
+                why = "" if report.outcome == "passed" else _why(report)
                 stage.put(report.nodeid, {"outcome": report.outcome, "seconds": round(report.duration, 2), "why": why})
 
         def pytest_runtest_setup(self, item: Any) -> None:
@@ -227,6 +227,11 @@ def run_tests(stage: Stage) -> None:
     outcomes = [record["outcome"] for record in stage.records.values()]
     summary = {outcome: outcomes.count(outcome) for outcome in ("passed", "failed", "skipped")}
     stage.end(summary, bool(recorder.collected) and not stage.missing(recorder.collected))
+
+
+def _why(report: Any) -> str:
+    """Return the end of what pytest says of a failure, without where this repository lies."""
+    return str(report.longrepr).replace(f"{ROOT}{os.sep}", "")[-2000:]
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

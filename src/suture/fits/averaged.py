@@ -121,7 +121,7 @@ class Best:
         least = self.least.error
         if self.constant - least > SURE * math.sqrt(self.constant * (1 - self.constant) / len(look.wrong)):
             return look.error <= least
-        return look.error - least <= look.chance(self.least)
+        return look.is_like(self.least)
 
 
 def err_always(problem: Problem, most: int) -> float:
