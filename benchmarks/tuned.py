@@ -4,12 +4,14 @@
 each seam in each of several units and prints what validation says after 140 and after 1,120 steps, and the score of
 what ``Converged`` keeps within that cap. ``rates DATA`` prints at the seams ``EARLY``, for three stitch seeds, which
 rates are found if lower ones are tried only where the loss rises at the first, as until version 15, and which since;
-where they differ, it fits both to the end. None of these networks or seams judges the fit: those of
+where they differ, it fits both to the end. ``slower DATA`` fits at the seams ``OVERFITTED`` as ``Converged`` does, on
+batches of 256, and at a third of the rate, which falls later. None of these networks or seams judges the fit: those of
 ``benchmarks.reference`` do, which are other networks.
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partialmethod
@@ -57,6 +59,15 @@ EARLY = (
     ("small-30", "pool2", "small-31", "pool2"),
     ("small-31", "fc1_relu", "small-30", "fc2"),
 )
+OVERFITTED = (
+    ("resnet-30", "layer2.0", "resnet-31", "layer1.0"),
+    ("resnet-30", "layer2.0", "myrtle-30", "stage2.conv"),
+    ("myrtle-31", "stage3.pool", "myrtle-30", "stage2.conv"),
+    ("myrtle-31", "stage2.conv", "resnet-31", "layer2.0"),
+    ("small-30", "conv2_relu", "small-31", "fc1_relu"),
+    ("small-31", "fc1_relu", "small-30", "fc2"),
+)
+SLOWER, LATER = 3.0, 9  #: the factors by which the rate is lower and by which it falls later
 SEEDS = 3
 
 
@@ -155,10 +166,33 @@ def look(data: Path) -> None:
             print(f"    {name:16} errors [%] {said}; accuracy {100 * score:.1f}", flush=True)
 
 
+def compare_slower(data: Path) -> None:
+    """Print what validation and test images say of the default fit, of larger batches, and of a lower rate."""
+    find, steady = AveragedDescent._find_rate, averaged.STEADY
+
+    def find_lower(self: AveragedDescent, tries: int, turn: bool) -> None:
+        find(self, tries, turn)
+        self.rate /= SLOWER
+
+    for names in OVERFITTED:
+        seam, images = join(*names, data)
+        print("{} {} → {} {}".format(*names))
+        for name, batch, slower in (("default", 64, False), ("batches of 256", 256, False), ("lower rate", 64, True)):
+            AveragedDescent._find_rate = find_lower if slower else find  # type: ignore[method-assign]
+            averaged.STEADY = LATER * steady if slower else steady  # type: ignore[misc]
+            fit = suture.fits.Converged(batch=batch)
+            begun = time.process_time()
+            measured = suture.measure(suture.Trial(seam, images.fit, images.validation, images.score, fit=fit))
+            seconds, error = time.process_time() - begun, 1 - measured.scores["accuracy"].value
+            said = f"validation loss {measured.validation_loss:.4f}, test error {100 * error:.2f} %"
+            print(f"    {name:16} {said}; {measured.steps:,} steps, {seconds:.0f} s", flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "look", "rates"))
+    parser.add_argument("what", choices=("train", "look", "rates", "slower"))
     parser.add_argument("data", type=Path, help="a folder with mnist and cifar10, as the hub lays them out")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    {"train": train_all, "look": look, "rates": compare_rates}[given.what](given.data)
+    do = {"train": train_all, "look": look, "rates": compare_rates, "slower": compare_slower}
+    do[given.what](given.data)

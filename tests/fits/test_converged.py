@@ -120,9 +120,10 @@ def test_a_descent_whose_race_ended_with_its_rate_goes_on_at_a_lower_one():
     made = descent()
     made.begin(0.001)
     rate, taken, steps, made.idle = made.rate, made.taken, made.steps, averaged.IDLE
-    made.run(taken + averaged.STEADY, 0.001)
+    ahead = averaged.BEGUN * averaged.FIRST
+    made.run(taken + ahead, 0.001)
     assert made.rate == rate / averaged.LOWER
-    assert (made.taken, made.steps) == (taken + averaged.STEADY, steps + averaged.STEADY)
+    assert (made.taken, made.steps) == (taken + ahead, steps + ahead)
 
 
 @each(("carrier", "ridge"), [("large", ALIKE), ("small", WHITE)])

@@ -242,7 +242,7 @@ class AveragedDescent:
         self.coordinates.restore(self.best.kept.state)
         self.rate, self.lowered = self.rate / LOWER, self.lowered + 1
         self.adam = self._adam(self.rate)
-        self.step, self.idle, self.look, self.least_loss = 0, 0, STEADY, self.best.kept.loss
+        self.step, self.idle, self.look, self.least_loss = 0, 0, BEGUN * FIRST, self.best.kept.loss
 
     def _best_of_all(self) -> Best:
         """Return what is best from this start and those before."""
