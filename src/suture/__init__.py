@@ -18,7 +18,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.core.network.network import Network
     from suture.core.stitched import Seam, Stitched, can_fold
     from suture.data import Data, Samples, load_data, tasks, variants
-    from suture.data.samples import Preprocess
+    from suture.data.preprocess import Preprocess
     from suture.fits import recipes
     from suture.measurement import complexity, indices
     from suture.measurement.compare import beside, compare

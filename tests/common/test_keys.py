@@ -36,7 +36,7 @@ from suture.common.hashing import identity, keyed_as, registered_name
 from suture.common.seeds import digest
 from suture.core.stitches import Conv, LowRank, Orthogonal, Stitch
 from suture.data.noise import ClusteredNoise
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 from suture.data.variants import Variant
 from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.fits.optimisers import Optimiser, Schedule

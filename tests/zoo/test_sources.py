@@ -15,7 +15,7 @@ from torch import nn
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from suture.common.errors import CheckpointError, NetworkError, SourceError
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
 from suture.zoo.networks import preprocess_of
 from suture.zoo.sources import EXAMPLES, check_trusted, image_shape, is_random
@@ -27,7 +27,7 @@ MODELS = '''
 from dataclasses import dataclass
 from torch import nn
 from suture import zoo
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 
 LIMIT = 3
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from suture import Samples
 from suture.common.errors import FitError
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 from suture.fits.recipes import SGD, Adam, Constant, OneCycle, Optimiser
 from suture.zoo import convnet
 from suture.zoo.recipes import DIGITS

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.core.fused import (
+from suture.core.joint import (
     RECEIVER,
     SENDER,
     Conv,

@@ -1,40 +1,33 @@
-"""Parts of networks as one plain graph, and the same function in fewer and cheaper operations.
+"""A part of a network as the same function in fewer and cheaper operations.
 
-A ``Joint`` is made of segments, copied node by node, in their order. What they call keeps its path in its own network,
-after ``sender.`` or ``receiver.``; the bodies themselves are not touched. ``layer_of`` says which nodes compute a layer
-that is affine in its features: a linear layer, a convolution, a BatchNorm in evaluation mode. Stitches are folded into
-such layers (``folding``), and a part of a network is *fused*:
-
-BatchNorms are folded into the convolution or linear layer before them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors
-lie with their channels last, ReLUs and sums write into what a layer has just made, and the layers may compute in
-bfloat16. What follows the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs
-are not rounded to eight bits. The bits differ from the suffix's own, so a fused suffix is compared with that before
-it is used. The frozen network is not touched.
+The part is one graph (``joint``), which is *fused*: BatchNorms are folded into the convolution or linear layer before
+them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors lie with their channels last, ReLUs and sums write into what a
+layer has just made, and the layers may compute in bfloat16. What follows the last non-linear layer (pooling,
+flattening, the classifier) stays in float32, so that outputs are not rounded to eight bits. The bits differ from the
+suffix's own, so a fused suffix is compared with that before it is used. The frozen network is not touched.
 """
 
 import copy as copying
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.common.hashing import keyed_as
+from suture.core.joint import (
+    Joint,
+    Norm,
+    alteration_of,
+    exact,
+    graph_of_part,
+    layer_of,
+    scale_and_shift,
+)
 from suture.core.network.cuts import Cut
-from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape, reads_inputs
 from suture.core.network.network import Network
-from suture.core.network.segments import EvaluationOnly, Frozen, PassingTensor, Recorder, Segment, operation
-from suture.core.network.tracing import FunctionStage
-from suture.core.stitches import Shape
-from suture.data.samples import Prepare, Preprocess, as_given
+from suture.core.network.segments import EvaluationOnly, PassingTensor, Recorder, operation
 
-Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
-Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-Layer = nn.Linear | Conv | Norm
-SENDER, RECEIVER = "sender", "receiver"
-_CONVS: dict[int, type[Conv]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _ADD = {"add", "iadd", "add_"}
 _RELU = {"relu", "relu_", "ReLU"}
 _VIEW = {"view", "reshape", "_unsafe_view"}
@@ -43,306 +36,6 @@ _HEAD = {
     *("flatten", "dropout", "mean", "squeeze", "unsqueeze", "permute", "adaptive_avg_pool2d", "avg_pool2d"),
     *("Flatten", "Dropout", "AdaptiveAvgPool2d", "AvgPool2d", "Identity", "FastAdaptiveAvgPool", "Linear", "linear"),
 }  #: what is left in float32 at the end
-
-
-# --- a graph of segments ----------------------------------------------------------------------------------------------
-
-
-@keyed_as("raw_to_floats")
-def raw_to_floats(images: Tensor) -> Tensor:
-    """Bring a copy of raw images to floats in [0, 1]; a call of its own in a graph, since it looks at their type."""
-    return as_given(images).clone()
-
-
-@keyed_as("prepare")
-def prepare(
-    images: Tensor, size: int | None, channels: int | None, mean: tuple[float, ...], std: tuple[float, ...]
-) -> Tensor:
-    """Do what a ``Preprocess`` of these settings does to raw images; a call of its own in a graph."""
-    return Preprocess(size, channels, mean, std)(as_given(images))
-
-
-@dataclass(eq=False)
-class Joint:
-    """A graph that segments of networks are copied into, one after another.
-
-    ``shapes``, without the batch, and ``names`` are those of the tensors at cuts; ``parts`` are the modules and tensors
-    that the graph names.
-    """
-
-    graph: fx.Graph = field(default_factory=fx.Graph)
-    shapes: dict[fx.Node, Shape] = field(default_factory=dict)
-    names: dict[fx.Node, str] = field(default_factory=dict)
-    parts: dict[str, Any] = field(default_factory=dict)
-
-    def module_of(self, node: fx.Node) -> nn.Module | None:
-        """Return the module that a node calls."""
-        part = self.parts[str(node.target)] if node.op == "call_module" else None
-        return part if isinstance(part, nn.Module) else None
-
-    def path(self, node: fx.Node) -> str:
-        """Return what the user of the network calls the place of a node: ``layer2.1.add``."""
-        if node.op == "call_module":
-            return str(node.target).partition(".")[2]
-        if node in self.names:
-            return self.names[node]
-        stack = [value for value in (node.meta.get("nn_module_stack") or {}).values() if isinstance(value, tuple)]
-        path, kind = stack[-1] if stack else ("", "")
-        inside, whole = path.partition("model.")[2], "torch.nn.modules" in str(kind)
-        return inside if inside and whole else ".".join(filter(None, [inside, operation(node)]))
-
-    def say(self, node: fx.Node) -> str:
-        """Return a node in words: ``a ReLU ('layer1.0.relu')``."""
-        if node.op in ("placeholder", "output"):
-            return f"the {node.op.replace('placeholder', 'input')} of the network"
-        module = self.module_of(node)
-        kind = operation(node) if module is None else type(module).__name__.removeprefix("Parametrized")
-        how = "" if module is None else alteration_of(module)
-        return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind} ('{self.path(node)}'){how and f' {how}'}"
-
-    def plain(self) -> fx.GraphModule:
-        """Make the module: a copy of what the graph calls, in evaluation mode, whose parameters ask for gradients.
-
-        Each network is copied by itself, so that the two share no tensor, and with its own ties between tensors.
-        """
-        used = {str(node.target) for node in self.graph.nodes if node.op in ("call_module", "get_attr")}
-        copies: dict[str, Any] = {}
-        for side in (SENDER, RECEIVER):
-            copies |= copying.deepcopy({t: p for t, p in self.parts.items() if t in used and t.startswith(f"{side}.")})
-        module = fx.GraphModule(copies, self.graph, class_name="Folded")
-        for parameter in module.parameters():
-            parameter.requires_grad_(parameter.is_floating_point())
-        return module.eval()
-
-    def preprocess(self, how: Prepare | None) -> fx.Node:
-        """Append the sender's preprocessing of the raw images."""
-        x = self.graph.placeholder("images")
-        does = how.preprocess if how is not None else Preprocess()
-        if isinstance(does, Preprocess):
-            x = self.graph.call_function(prepare, (x, does.size, does.channels, does.mean, does.std))
-            x.meta["is_wrapped"] = True
-        else:
-            x = self.graph.call_function(raw_to_floats, (x,))
-            x.meta["is_wrapped"] = True
-            x = self._call(f"{SENDER}.preprocess", does if isinstance(does, nn.Module) else FunctionStage(does), x)
-        if how is not None and how.dtype is not None:
-            x = self.graph.call_method("to", (x, how.dtype))
-        return x
-
-    def adapt(self, x: fx.Node, own: Frozen, other: Frozen) -> fx.Node:
-        """Bring what lies at the sender's cut to the type and layout that the suffix meets in its own network."""
-        mine, theirs = (_first(frozen) for frozen in (own, other))
-        if theirs.dtype is not None and theirs.dtype != mine.dtype:
-            x = self.graph.call_method("to", (x, theirs.dtype))
-        order = theirs.order or ()
-        if mine.order == theirs.order and mine.order is not None:
-            return x
-        if list(order) == sorted(order):
-            return self.graph.call_method("contiguous", (x,))
-        x = self.graph.call_method("contiguous", (self.graph.call_method("permute", (x, *order)),))
-        return self.graph.call_method("permute", (x, *(order.index(dim) for dim in range(len(order)))))
-
-    def append(self, x: fx.Node, segments: Iterable[nn.Module], cuts: Sequence[Cut], side: str) -> fx.Node:
-        """Append segments; ``cuts`` are those that they end in, as far as they end in any."""
-        for i, segment in enumerate(segments):
-            assert isinstance(segment, Segment)
-            cut = cuts[i] if i < len(cuts) else None
-            if isinstance(segment.body, fx.GraphModule):
-                x = self._graph(x, segment.body, side, first=i == 0)
-            else:
-                x = self._stages(x, segment.body, side, cut.name if cut else "output")
-            if cut is not None:
-                self.shapes[x], self.names[x] = cut.shape, cut.name
-        return x
-
-    def _graph(self, x: fx.Node, body: fx.GraphModule, side: str, first: bool) -> fx.Node:
-        if reads_inputs(body):
-            raise FoldError("a layer reads masks or positions beside the tensor that passes")
-        copies: dict[fx.Node, Any] = {}
-        if not first and LEAVES in x.meta:
-            x = self._own(x)
-            copies |= {node: x for node in body.graph.nodes if ENTERS in node.meta}
-        for node in body.graph.nodes:
-            if node in copies:
-                continue
-            if node.op == "placeholder":
-                copies[node] = x
-            elif node.op != "output":
-                copies[node] = self.graph.node_copy(node, lambda read: copies[read])
-                if node.op in ("call_module", "get_attr"):
-                    part = _fetch(body, str(node.target))
-                    copies[node].target = self._name_part(f"{side}.{str(node.target).removeprefix('model.')}", part)
-        end = next(node for node in body.graph.nodes if node.op == "output")
-        result: fx.Node = copies[end.args[0]]
-        return result
-
-    def _own(self, x: fx.Node) -> fx.Node:
-        """Return the tensor at a cut inside a chain as its network has it, before it was brought to its shape."""
-        own = x.args[0]
-        assert isinstance(own, fx.Node)
-        self.shapes[own], self.names[own] = own_shape(self.shapes.pop(x), str(x.target)), self.names.pop(x)
-        self.graph.erase_node(x)
-        return own
-
-    def _stages(self, x: fx.Node, body: nn.Module, side: str, name: str) -> fx.Node:
-        for path, module in _unroll(body, name):
-            if isinstance(module, FunctionStage):
-                raise FoldError(
-                    f"the stage '{path}' of the {side} is a function, so no plain module can hold its layers; make the "
-                    "stage a module of the model"
-                )
-            x = self._call(f"{side}.{path}", module, x)
-        return x
-
-    def _call(self, target: str, module: nn.Module, x: fx.Node) -> fx.Node:
-        return self.graph.create_node("call_module", self._name_part(target, module), (x,))
-
-    def _name_part(self, target: str, part: Any) -> str:
-        """Return a part's name among the parts, lengthened if another part has it."""
-        while self.parts.setdefault(target, part) is not part:
-            target += "_"
-        return target
-
-
-def graph_of_part(network: Network, start: int, end: int) -> Joint:
-    """Put what lies between two places of a network into one graph, whose input is the tensor at the first.
-
-    Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. Raises
-    ``FoldError`` if the network was cut along stages that are functions.
-    """
-    joint, cuts = Joint(), list(network.cuts)
-    x = joint.graph.placeholder("x")
-    joint.shapes[x] = cuts[start - 1].shape if start else network.input_shape
-    joint.graph.output(joint.append(x, network.whole().segments[start:end], cuts[start:end], RECEIVER))
-    return joint
-
-
-def _first(frozen: Frozen) -> Segment:
-    segment = frozen.segments[0]
-    assert isinstance(segment, Segment)
-    return segment
-
-
-def alteration_of(module: nn.Module) -> str:
-    """Say why a module computes something else than its class, in words; empty if it does not."""
-    if module._forward_hooks or module._forward_pre_hooks:
-        return "with a hook"
-    return "whose forward was replaced" if "forward" in vars(module) else ""
-
-
-def _fetch(root: nn.Module, path: str) -> Any:
-    found: Any = root
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found if isinstance(found, nn.Module | Tensor) else torch.as_tensor(found)
-
-
-def _unroll(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """Return the modules that a chain of stages calls, one after another."""
-    if type(body) is not nn.Sequential or alteration_of(body):
-        yield name, body
-        return
-    for child, module in body.named_children():
-        yield from _unroll(module, name if len(body) == 1 else f"{name}.{child}")
-
-
-# --- layers -----------------------------------------------------------------------------------------------------------
-
-
-def layer_of(joint: Joint, node: fx.Node) -> Layer | None:
-    """Return the layer that a node computes, as a module; ``None`` if it is none that can take an affine map."""
-    module = joint.module_of(node)
-    if module is not None:
-        return module if _is_known(module) else None  # type: ignore[return-value]
-    name = operation(node)
-    names = _ARGUMENTS.get(name) if node.op == "call_function" else None
-    if names is None:
-        return None
-    if node.target is torch.nn.functional.batch_norm:  # other than torch.batch_norm, which is the operation itself
-        names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    settings = {name: _constant(joint, value) for name, value in given.items() if name != "input"}
-    if any(isinstance(value, fx.Node) for value in settings.values()) or settings.get("training"):
-        return None
-    if name == "batch_norm":
-        return None if settings.get("running_mean") is None else _norm(settings)
-    weight, bias = settings.pop("weight"), settings.pop("bias", None)
-    if name == "linear":
-        return linear_layer(weight, bias) if weight.ndim == 2 else None
-    # exported convolutions spell their settings as lists, of one number for all sides or of one for each
-    plain = {key: tuple(value) if isinstance(value, list | tuple) else value for key, value in settings.items()}
-    single = {key: value[0] if isinstance(value, tuple) and len(value) == 1 else value for key, value in plain.items()}
-    return conv_layer(weight, bias, **single)
-
-
-_ARGUMENTS = {
-    "linear": ("input", "weight", "bias"),
-    **{f"conv{n}d": ("input", "weight", "bias", "stride", "padding", "dilation", "groups") for n in _CONVS},
-    "batch_norm": ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"),
-}
-
-
-def _is_known(module: nn.Module) -> bool:
-    """Whether a module computes what torch's own layer does, with nothing hooked on."""
-    known = (nn.Linear, *_CONVS.values(), nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    kind = next((kind for kind in known if isinstance(module, kind)), None)
-    if kind is None or alteration_of(module):
-        return False
-    own = type(module)
-    same = own.forward is kind.forward and getattr(own, "_conv_forward", 0) is getattr(kind, "_conv_forward", 0)
-    return same and (not isinstance(module, Norm) or module.running_mean is not None)
-
-
-def _constant(joint: Joint, value: Any) -> Any:
-    return joint.parts[str(value.target)] if isinstance(value, fx.Node) and value.op == "get_attr" else value
-
-
-def _norm(settings: dict[str, Any]) -> Layer:
-    mean = settings["running_mean"]
-    norm = nn.BatchNorm1d(len(mean), eps=settings.get("eps", 1e-5), device=mean.device, dtype=mean.dtype).eval()
-    norm.running_mean, norm.running_var = mean, settings["running_var"]
-    for name, default in (("weight", torch.ones_like(mean)), ("bias", torch.zeros_like(mean))):
-        given = settings.get(name)
-        setattr(norm, name, nn.Parameter((default if given is None else given).detach(), requires_grad=False))
-    return norm
-
-
-def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """Return a linear layer of these parameters."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    layer.weight, layer.bias = _parameter(weight), _parameter(bias)  # type: ignore[assignment]
-    return layer
-
-
-def conv_layer(weight: Tensor, bias: Tensor | None, groups: int = 1, **settings: Any) -> Conv:
-    """Return a convolution of these parameters."""
-    settings |= {"kernel_size": tuple(weight.shape[2:]), "groups": groups, "device": "meta"}
-    layer = _CONVS[weight.ndim - 2](weight.shape[1] * groups, weight.shape[0], **settings)
-    layer.weight, layer.bias = _parameter(weight), _parameter(bias)  # type: ignore[assignment]
-    return layer
-
-
-def _parameter(value: Tensor | None) -> nn.Parameter | None:
-    return None if value is None else nn.Parameter(value.detach().contiguous(), requires_grad=False)
-
-
-def exact(tensor: Tensor) -> Tensor:
-    """Return a tensor's values in float64, in main memory."""
-    return tensor.detach().double().cpu()
-
-
-def scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return what a BatchNorm does in evaluation mode, ``scale · x + shift`` for every feature, in float64."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    scale = (exact(norm.running_var) + norm.eps).rsqrt()
-    if norm.weight is not None:
-        scale = scale * exact(norm.weight)
-    shift = -exact(norm.running_mean) * scale
-    return scale, shift if norm.bias is None else shift + exact(norm.bias)
-
-
-# --- fused ------------------------------------------------------------------------------------------------------------
 
 
 class Fused(EvaluationOnly):

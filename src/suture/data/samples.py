@@ -13,20 +13,16 @@ by these alone is not owed to the sender. In closed form only those positions pa
 
 Data is identified by its fingerprint, a SHA-256 over its content; the name is for people and does not enter. Leave
 tensors unchanged once they are here: a fingerprint is taken once.
-
-A network owns the way from raw images to its first layer (resizing, channels, normalisation): ``Preprocess`` and
-``Prepare``. Token ids pass unchanged.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from suture.common.errors import DataError
 from suture.common.hashing import identity, keyed_as
@@ -40,11 +36,7 @@ SHARED = 0.1  #: of the test images, at most, may be among those trained on; rea
 VALIDATED = 5_000  #: samples to validate on, if there are as many that are not fitted
 FEW = 50  #: with fewer test images than this somebody is trying out a program, and may use any
 MANY = 2**20  #: classes, at most; more come of a label that is none
-BEYOND = (
-    0.5  #: by which floats may leave [0, 1], as an attack makes them; normalised images, and 0..255, leave it further
-)
-
-Preprocessing = Callable[[Tensor], Tensor]
+BEYOND = 0.5  #: by which floats may leave [0, 1], as an attack makes them; normalised ones leave it further
 
 
 def are_token_ids(raw: Tensor) -> bool:
@@ -522,84 +514,3 @@ def tensor_digest(tensor: Tensor) -> str:
     for part in pieces(tensor):
         content.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
-
-
-# --- from raw images to what a network was trained on -----------------------------------------------------------------
-
-
-@keyed_as("Preprocess")
-@dataclass(frozen=True)
-class Preprocess:
-    """Resizing, channels and normalisation, in this order, on float images in [0, 1].
-
-    ``size`` is the side in pixels to resize to (bilinear, antialiased; ``None`` keeps it), ``channels`` is 3 to repeat
-    a grey image (``None`` keeps it), ``mean`` and ``std`` are per channel in [0, 1] (one value serves all channels).
-    """
-
-    size: int | None = None
-    channels: int | None = None
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-
-    def __post_init__(self) -> None:
-        for name, side in (("size", self.size), ("channels", self.channels)):
-            if side is not None and not (isinstance(side, int) and side > 0):
-                raise DataError(f"preprocessing with {name}={side!r}: give a whole number above 0, or None")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if not values or not all(isinstance(value, Real) for value in values):
-                raise DataError(f"preprocessing with {name}={values!r}: give one number, or one for each channel")
-        if any(s <= 0 for s in self.std):
-            raise DataError(f"preprocessing with std={self.std}: every standard deviation must be above 0")
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Map float images ``(N, C, H, W)`` to what the first layer takes; return token ids unchanged.
-
-        Raises ``DataError`` when the images' channels do not suit ``channels``, ``mean`` or ``std``, or when token ids
-        are to be resized or normalised.
-        """
-        if are_token_ids(images):
-            if self != Preprocess():
-                check_pictures(str(self), images, "leave the preprocessing out")
-            return images
-        if self.size is not None and images.shape[-2:] != (self.size, self.size):
-            images = torch.nn.functional.interpolate(
-                images, size=(self.size, self.size), mode="bilinear", antialias=True
-            )
-        if self.channels is not None and images.shape[1] != self.channels:
-            if images.shape[1] != 1:
-                raise DataError(
-                    f"preprocessing cannot turn {images.shape[1]} channels into {self.channels}; only a grey image "
-                    "(1 channel) can be repeated"
-                )
-            images = images.expand(-1, self.channels, -1, -1)
-        return (images - self._per_channel(self.mean, images)) / self._per_channel(self.std, images)
-
-    def _per_channel(self, values: tuple[float, ...], images: Tensor) -> Tensor:
-        if len(values) not in (1, images.shape[1]):
-            raise DataError(
-                f"preprocessing normalises {len(values)} channels, but the images have {images.shape[1]}; give one "
-                f"value for all, one for each, or channels={len(values)} to repeat a grey image"
-            )
-        return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
-
-
-@keyed_as("Prepare")
-class Prepare(nn.Module):
-    """From raw images or token ids to the model's input, which has the floating type ``dtype`` if one is given."""
-
-    def __init__(self, preprocess: Preprocessing, dtype: torch.dtype | None = None) -> None:
-        super().__init__()
-        self.preprocess, self.dtype = preprocess, dtype
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Prepare images, or a copy of them if the preprocessing is the user's and might write to it.
-
-        Raises ``DataError`` for floats that are no raw images.
-        """
-        if images.is_floating_point():
-            check_range("the images that a network is given", images, BEYOND)
-        given = as_given(images)
-        if given is images and not isinstance(self.preprocess, Preprocess):
-            given = images.clone()
-        prepared = self.preprocess(given)
-        return prepared if self.dtype is None else prepared.to(self.dtype)

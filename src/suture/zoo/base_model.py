@@ -33,7 +33,8 @@ from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.core.saving import to_safetensors
 from suture.data import Samples
-from suture.data.samples import Preprocessing, as_given
+from suture.data.preprocess import Preprocessing
+from suture.data.samples import as_given
 from suture.measurement.scores.scores import Accuracy, estimate
 from suture.measurement.tables.records import describe_machine
 from suture.runs.runners import Outcome, TrainingTask

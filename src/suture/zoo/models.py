@@ -37,7 +37,7 @@ from suture.core.network.tracing import Stage
 from suture.core.saving import read as read_stitched
 from suture.core.stitched import Stitched
 from suture.core.stitches import Stitch
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 from suture.runs.store.files import read as read_json
 from suture.zoo.checkpoints import load_checkpoint
 from suture.zoo.networks import NETWORKS, preprocess_of

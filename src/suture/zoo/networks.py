@@ -28,7 +28,7 @@ from typing import Any
 from torch import nn
 
 from suture.common.errors import NetworkError
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 
 _NORMALISATIONS: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {
     1: ((0.1307,), (0.3081,)),

@@ -35,7 +35,7 @@ from typing import Any
 from suture.common.calls import literal, outside, read_settings
 from suture.common.errors import CheckpointError, DataError, SourceError, SutureError
 from suture.common.hashing import keyed_as
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 from suture.measurement.tables.records import Record
 from suture.runs.store.files import read as read_json
 from suture.runs.store.store import FILES, find_damage

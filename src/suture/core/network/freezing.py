@@ -386,3 +386,27 @@ def _check_rows(out: object, n: int, name: str) -> None:
         f"{name} must map n images to one tensor of floats (n, …), but a batch of {n} gave {got}; wrap it in a "
         "module that returns that tensor"
     )
+
+
+def find_dtype(model: nn.Module, probe: Tensor) -> torch.dtype | None:
+    """Return the one floating type of the model's parameters if it runs on the probe in no other; else ``None``."""
+    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if len(dtypes) != 1 or probe.dtype in dtypes or are_token_ids(probe):
+        return None
+    try:
+        model(probe.clone())
+    except Exception:
+        return dtypes.pop()
+    return None
+
+
+def check_weights(model: nn.Module, name: str) -> None:
+    """Refuse tensors without values or with values that no training gives; a buffer may be a mask, which holds −∞."""
+    masks = {key for key, _ in model.named_buffers() if not key.endswith(("running_mean", "running_var"))}
+    for key, tensor in registered_tensors(model).items():
+        if tensor.is_meta:
+            raise NetworkError(f"{key} of {name} is on the meta device, without values; load the weights first")
+        if tensor.is_floating_point() and not (tensor.isfinite() | (tensor.isneginf() & (key in masks))).all():
+            module, _, kind = key.rpartition(".")
+            whose = f"module '{module}' in {name}" if module else name
+            raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")

@@ -8,12 +8,10 @@ that would not fit into memory twice); changing them afterwards is detected by t
 import copy as copying
 import difflib
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from html import escape
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,31 +20,33 @@ from torch import Tensor, fx, nn
 from suture.common.devices import CPU, check_room, find_device
 from suture.common.errors import DataError, FrozenError, NetworkError, UntrainedError
 from suture.common.formatting import first_line
-from suture.common.hashing import identity, settings, stable_name
+from suture.common.hashing import identity, settings
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts
 from suture.core.network.entrance import Entrance, entrance_of, is_of_transformers, name_input, name_output
-from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.freezing import (
     are_probabilities,
     check_functions,
     check_model,
     check_outputs,
+    check_weights,
     copy_frozen,
     copy_tensors,
     drop_idle_hooks,
+    find_dtype,
     is_altered,
     make_probes,
     plain_tensors,
     registered_tensors,
     undo_writes,
 )
-from suture.core.network.segments import Frozen, are_close, have_same_bits
+from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
 from suture.data.inputs import content_of, join_inputs, part_inputs
-from suture.data.samples import Prepare, Preprocess, Preprocessing, Samples, are_token_ids
+from suture.data.preprocess import Prepare, Preprocess, Preprocessing
+from suture.data.samples import Samples, are_token_ids
 
 
 class Network:
@@ -130,7 +130,7 @@ class Network:
 
     def _find_cuts(self, output: str | int | None) -> None:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
-        _check_weights(self._model, self.name)
+        check_weights(self._model, self.name)
         self.device = _device_of(self._model)
         with undo_writes(self._model):
             probes = self._probes()
@@ -159,7 +159,7 @@ class Network:
         self._prepare = Prepare(self.preprocess)
         images = [self.example[:n] for n in (1, 2, 3)]
         first = _prepared(self._prepare, images[0], self)
-        self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first))
+        self._prepare = Prepare(self.preprocess, find_dtype(self._model, first))
         self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
         probes = [_prepared(self._prepare, batch, self) for batch in images]
         self._input_dtype = probes[0].dtype
@@ -213,12 +213,12 @@ class Network:
     def _fingerprint(self) -> str:
         """Return a SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
         segments = self._traced.segments
-        code = [_code(segment.body) for segment in segments]
+        code = [code_of(segment.body) for segment in segments]
         paths = {module: path for path, module in self._model.named_modules()}
         held = [
             self._settings(paths.get(module, ""), module) for segment in segments for module in segment.body.modules()
         ]
-        own = [identity(function) for segment in segments for function in _functions(segment.body)]
+        own = [identity(function) for segment in segments for function in functions_of(segment.body)]
         return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]))
 
     def _settings(self, path: str, module: nn.Module) -> object:
@@ -294,7 +294,7 @@ class Network:
     @cached_property
     def _has_functions(self) -> bool:
         """Whether the user's own code, which may read variables, runs in the forward pass: functions, hooks, stages."""
-        functions = (function for segment in self._traced.segments for function in _functions(segment.body))
+        functions = (function for segment in self._traced.segments for function in functions_of(segment.body))
         return bool(self.stages) or is_altered(self._model) or next(functions, None) is not None
 
     def _state(self) -> dict[str, Tensor]:
@@ -534,30 +534,6 @@ def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
 
 
 _RUNS = 4  #: in which a network must give the same bits
-_LIBRARIES = ("torch.", "torchvision.", "timm.")
-
-
-def _code(body: nn.Module) -> object:
-    """Return what a segment does, with the marks of a layout of its own, which decide how its fused suffix is made.
-
-    Code names functions by their modules, which may move; so they are replaced by names that stay.
-    """
-    if not isinstance(body, fx.GraphModule):
-        return [path for path, _ in body.named_modules()]
-    program = body.graph.python_code("self")
-    code = program.src
-    for name, called in program.globals.items():
-        if isinstance(called, FunctionType) and not called.__module__.startswith(_LIBRARIES):
-            code = re.sub(rf"\b{re.escape(name)}\b", stable_name(called), code)
-    marks = [(node.name, mark) for node in body.graph.nodes for mark in (ENTERS, LEAVES) if mark in node.meta]
-    return (code, marks)
-
-
-def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
-    """Return the functions that a segment's code only names: the user's own, behind ``torch.fx.wrap``."""
-    for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
-        if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(_LIBRARIES):
-            yield node.target
 
 
 def _check_expected(expected: float | Mapping[str, float] | None) -> float | Mapping[str, float] | None:
@@ -573,35 +549,11 @@ def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preproces
     return preprocess if preprocess is not None else Preprocess()
 
 
-def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
-    """Return the one floating type of the model's parameters if it runs on the probe in no other; else ``None``."""
-    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    if len(dtypes) != 1 or probe.dtype in dtypes or are_token_ids(probe):
-        return None
-    try:
-        model(probe.clone())
-    except Exception:
-        return dtypes.pop()
-    return None
-
-
 def _name_tokenizer(tokenizer: Any) -> str | None:
     """Return the name of a tokeniser; of one itself, a hash of its tokens."""
     if tokenizer is None or isinstance(tokenizer, str):
         return tokenizer
     return digest(sorted(tokenizer.get_vocab().items()))[:12]
-
-
-def _check_weights(model: nn.Module, name: str) -> None:
-    """Refuse tensors without values or with values that no training gives; a buffer may be a mask, which holds −∞."""
-    masks = {key for key, _ in model.named_buffers() if not key.endswith(("running_mean", "running_var"))}
-    for key, tensor in registered_tensors(model).items():
-        if tensor.is_meta:
-            raise NetworkError(f"{key} of {name} is on the meta device, without values; load the weights first")
-        if tensor.is_floating_point() and not (tensor.isfinite() | (tensor.isneginf() & (key in masks))).all():
-            module, _, kind = key.rpartition(".")
-            whose = f"module '{module}' in {name}" if module else name
-            raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")
 
 
 def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:

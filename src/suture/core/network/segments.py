@@ -24,8 +24,10 @@ after it. Segments keep every operation in its order, so that in-place operation
 
 import inspect
 import operator
-from collections.abc import Container, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import FunctionType
 from typing import Any, Self
 
 import torch
@@ -33,12 +35,14 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from suture.common.errors import NetworkError
-from suture.common.hashing import keyed_as
-from suture.core.network.feature_axis import GraphError, bring_to_shape, call_body, reads_inputs
+from suture.common.hashing import keyed_as, stable_name
+from suture.core.network.feature_axis import ENTERS, LEAVES, GraphError, bring_to_shape, call_body, reads_inputs
 from suture.data.inputs import join_inputs
-from suture.data.samples import Prepare, are_token_ids
+from suture.data.preprocess import Prepare
+from suture.data.samples import are_token_ids
 
 Names = Mapping[fx.Node, tuple[str, ...]]
+_LIBRARIES = ("torch.", "torchvision.", "timm.")
 
 
 class Recorder(fx.Interpreter):
@@ -518,3 +522,26 @@ class Frozen(EvaluationOnly):
         for segment in self.segments:
             out = segment(out, inputs)
         return out
+
+
+def code_of(body: nn.Module) -> object:
+    """Return what a segment does, with the marks of a layout of its own, which decide how its fused suffix is made.
+
+    Code names functions by their modules, which may move; so they are replaced by names that stay.
+    """
+    if not isinstance(body, fx.GraphModule):
+        return [path for path, _ in body.named_modules()]
+    program = body.graph.python_code("self")
+    code = program.src
+    for name, called in program.globals.items():
+        if isinstance(called, FunctionType) and not called.__module__.startswith(_LIBRARIES):
+            code = re.sub(rf"\b{re.escape(name)}\b", stable_name(called), code)
+    marks = [(node.name, mark) for node in body.graph.nodes for mark in (ENTERS, LEAVES) if mark in node.meta]
+    return (code, marks)
+
+
+def functions_of(body: nn.Module) -> Iterator[Callable[..., Any]]:
+    """Return the functions that a segment's code only names: the user's own, behind ``torch.fx.wrap``."""
+    for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
+        if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(_LIBRARIES):
+            yield node.target

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import CheckpointError, SutureError
 from suture.core.network.network import Network
-from suture.data.samples import Preprocess
+from suture.data.preprocess import Preprocess
 from suture.zoo.checkpoints import read_tensors
 
 RESNET50, IMAGENET = "SUTURE_RESNET50", "SUTURE_IMAGENET"

@@ -30,7 +30,8 @@ from suture.common.errors import CheckpointError, FitError
 from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.data import Samples
-from suture.data.samples import Preprocess, Preprocessing, as_given
+from suture.data.preprocess import Preprocess, Preprocessing
+from suture.data.samples import as_given
 from suture.fits.recipes import set_rate
 from suture.zoo.training.recipe import Parts, Recipe, set_modes
 
