@@ -222,8 +222,9 @@ def test_what_a_study_takes(run: Run, study: str, tmp_path: Path) -> None:
 
 def test_what_studies_share_is_counted_once_in_all(run: Run, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STUDIES, "oxford-quick2", planted("oxford-quick2"))
-    out = run("studies --scale small --only oxford-quick*")[1]
+    _, out, err = run("studies --scale small --only oxford-quick*")
     assert "2 experiments share 5 networks." in out
+    assert err == "counting what 2 experiments take …\n"
 
 
 def test_a_study_that_cannot_be_planned_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

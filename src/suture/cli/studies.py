@@ -232,6 +232,8 @@ def studies(chosen: Namespace) -> int:
     results = [load_result(chosen.results, study.id) for study in listed]
     times = {one.study: one.card for one in results if one is not None and one.scale == scale}
     counts: dict[str, Any] = {}
+    if len(listed) > 1:
+        output.say(f"counting what {len(listed)} experiments take …")
     for study in listed:
         try:
             counts[study.id] = count(study, scale, made)
