@@ -15,15 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.core.joint import (
-    Joint,
-    Norm,
-    alteration_of,
-    exact,
-    graph_of_part,
-    layer_of,
-    scale_and_shift,
-)
+from suture.core.joint import Joint, Norm, alteration_of, exact, graph_of_part, layer_of, scale_and_shift
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
 from suture.core.network.segments import EvaluationOnly, PassingTensor, Recorder, operation
