@@ -61,6 +61,8 @@ WIDTH = 6.6  #: inches: a page of text
 WIDEST = 10.0  #: inches: a page on its side
 SMALLEST = 4.5  #: points: the smallest letters
 FEW = 5  #: seeds that are drawn one by one
+COVERED = 0.005  #: of the range of all lines: two that differ by no more anywhere cannot be told apart
+BROADER = 2.0  #: points by which a line is broader for each that covers it
 _LETTER = 4.4  #: points: the width of a letter of a name, on average
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 
@@ -281,7 +283,8 @@ def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:
 
 def draw_lines(axes: Axes, measure: Measure) -> Entries:
     """Draw every line of a measure with its band, and its levels across; return what the legend says of each."""
-    entries: Entries = [(_line(axes, line, i), line.name) for i, line in enumerate(measure.lines)]
+    covering = count_covering(measure.lines)
+    entries: Entries = [(_line(axes, line, i, covering[i]), line.name) for i, line in enumerate(measure.lines)]
     for name, value, dashed in measure.across:
         level = axes.axhline(value, color="black", linewidth=0.8, linestyle=(0, (4, 2)) if dashed else "-", zorder=1)
         entries.append((level, name))
@@ -296,10 +299,28 @@ def draw_lines(axes: Axes, measure: Measure) -> Entries:
     return entries
 
 
-def _line(axes: Axes, line: Line, number: int) -> Artist:
-    """Draw one line with its band; where a trial failed there is a gap."""
+def count_covering(lines: Sequence[Line]) -> list[int]:
+    """Return for each line how many lie on all of it, of those that are drawn over it."""
+    values = [line.value for line in lines]
+    known = np.concatenate([value[np.isfinite(value)] for value in values] or [np.zeros(0)])
+    near = COVERED * np.ptp(known) if len(known) else 0.0
+
+    def covers(over: int, under: int) -> bool:
+        there = np.isfinite(values[under])
+        on_top = (lines[over].kind == PLAIN, over) > (lines[under].kind == PLAIN, under)
+        return bool(on_top and there.any() and (np.abs(values[over] - values[under])[there] <= near).all())
+
+    return [sum(covers(over, under) for over in range(len(lines))) for under in range(len(lines))]
+
+
+def _line(axes: Axes, line: Line, number: int, covering: int) -> Artist:
+    """Draw one line with its band; where a trial failed there is a gap.
+
+    It is broader by each line that will be drawn on it, so that it is still seen.
+    """
     colour, marker, dashes = line.look(number)
-    main, certain = line.kind == PLAIN, np.isfinite(line.low).any()
+    main, certain, few = line.kind == PLAIN, np.isfinite(line.low).any(), len(line.value) <= 30
+    broader = BROADER * covering
     places = np.arange(len(line.value))
     if line.is_group:  # it has its own cuts among those of all groups
         places = places[np.isfinite(line.value)]
@@ -321,8 +342,8 @@ def _line(axes: Axes, line: Line, number: int) -> Artist:
         color=colour,
         marker=marker,
         linestyle=dashes,
-        markersize=(4 if main else 3.2 if certain or line.is_group else 2.6) if len(line.value) <= 30 else 2.4,
-        linewidth=2.2 if main else 1.4 if line.is_group else 0.9,
+        markersize=broader + ((4 if main else 3.2 if certain or line.is_group else 2.6) if few else 2.4),
+        linewidth=broader + (2.2 if main else 1.4 if line.is_group else 0.9),
         alpha=1.0 if main or line.is_group else 0.75,
         zorder=4 if main else 3,
     )
