@@ -280,9 +280,9 @@ class Compiled(nn.Module):
         return self.made[tuple(x.shape)](x)
 
 
-def batches(n: int, size: int) -> Iterator[Tensor]:
-    """Endless batches of indices, epoch by epoch."""
-    generator = torch.Generator().manual_seed(1)
+def batches(n: int, size: int, order: int = 1) -> Iterator[Tensor]:
+    """Endless batches of indices, epoch by epoch; ``order`` seeds them."""
+    generator = torch.Generator().manual_seed(order)
     while True:
         yield from torch.randperm(n, generator=generator)[: n - n % size].split(size)
 
@@ -301,17 +301,18 @@ def descend(
     given: Callable[[Tensor], Tensor] | None = None,
     before_looking: Callable[[], object] = lambda: None,
     after_looking: Callable[[], object] = lambda: None,
+    order: int = 1,
 ) -> dict[str, Any]:
     """Lower the cross-entropy by Adam with a cosine; score at every look. ``given`` says what is fed for indices.
 
-    ``forward`` maps what is fed and a suffix to the outputs.
+    ``forward`` maps what is fed and a suffix to the outputs; ``order`` seeds the batches.
     """
     read = given or (lambda chosen: task.given["fit"][chosen].float())
     adam = torch.optim.Adam(parameters, lr=rate, betas=betas)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
     suffix = task.compiled or task.suffix
     slower = _count_slower(task, forward, read, parameters, size) if task.compiled else 1.0
-    drawn, begun = batches(len(task.labels["fit"]), size), time.process_time()
+    drawn, begun = batches(len(task.labels["fit"]), size, order), time.process_time()
     an_epoch = len(task.labels["fit"]) / size
     looks = {round(epochs * an_epoch) for epochs in LOOKS if epochs * an_epoch < steps} | {steps}
     found: list[list[float]] = []
@@ -356,12 +357,12 @@ def _count_slower(
     return statistics.median(took["own"]) / statistics.median(took["compiled"])
 
 
-def adam(task: Task, rate: float, stitch: nn.Module | None = None) -> dict[str, Any]:
+def adam(task: Task, rate: float, stitch: nn.Module | None = None, order: int = 1) -> dict[str, Any]:
     """Least squares, then Adam on the stitch's own parameters; of a ``stitch`` that has the closed form, if given."""
     stitch = task.stitch(least_squares=True) if stitch is None else stitch
     steps = EPOCHS * (len(task.labels["fit"]) // BATCH)
     return descend(
-        task, lambda x, suffix: suffix(stitch.eval()(x)), list(stitch.parameters()), rate, steps, BATCH
+        task, lambda x, suffix: suffix(stitch.eval()(x)), list(stitch.parameters()), rate, steps, BATCH, order=order
     )  # fmt: skip
 
 
