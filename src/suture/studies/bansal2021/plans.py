@@ -114,7 +114,10 @@ def plan_connectivity(scale: Scale) -> list[Part]:
 
 
 def _plan_alike(scale: Scale, name: str, data: Data, cuts: Cuts, **settings: Any) -> list[Deferred]:
-    settings = {"published": paper_fit_of(scale), "seeds": pair_few_seeds(scale, name, name)} | settings
+    """Plan the curves of one architecture; five networks of it at small scale go round in a circle, for time."""
+    five = scale.name == SMALL and len(scale.seeds(name)) == 5
+    pairs = pair_in_circle(scale, name) if five else pair_few_seeds(scale, name, name)
+    settings = {"published": paper_fit_of(scale), "seeds": pairs} | settings
     return plan_curves(scale, name, name, data, cuts=cuts, **settings)
 
 
