@@ -253,6 +253,13 @@ class Task:
         """Return the receiver's own activations at its cut."""
         return self.run(self.own_prefix, samples).float()
 
+    def loss_and_error(self, stitch: nn.Module, role: str) -> tuple[float, float]:
+        """Return mean loss in nats and share of wrong images of a stitch, on the images of one role."""
+        given, labels = self.given[role], self.labels[role]
+        with torch.no_grad():
+            out = torch.cat([self.suffix(stitch.eval()(x.float())) for x in given.split(CHUNK)])
+        return float(nn.functional.cross_entropy(out, labels)), float((out.argmax(1) != labels).double().mean())
+
     def right(self, stitched: Callable[[Tensor], Tensor], given: Tensor | None = None) -> Tensor:
         """Return for every image to score whether the stitched network names its class."""
         x, labels = self.given["score"] if given is None else given, self.labels["score"]
@@ -703,11 +710,8 @@ def compare_losses(data: Path, fit: str, only: list[str]) -> None:
         stitches = {fit: suture.measure(trial).stitch, name: task.stitch(least_squares=True)}
         adam(task, float(name.split()[1]), stitches[name])
         for made, stitch in stitches.items():
-            for role, given in task.given.items():
-                with torch.no_grad():
-                    out = torch.cat([task.suffix(stitch.eval()(x.float())) for x in given.split(CHUNK)])
-                loss = float(nn.functional.cross_entropy(out, task.labels[role]))
-                error = float((out.argmax(1) != task.labels[role]).double().mean())
+            for role in task.given:
+                loss, error = task.loss_and_error(stitch, role)
                 print(f"{seam['id']:14} {made:12} {role:12} {loss:.4f} nats, {100 * error:.2f} % wrong", flush=True)
 
 
