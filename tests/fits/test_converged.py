@@ -21,10 +21,12 @@ from suture.core.stitches import Conv, Identity, Linear, Orthogonal, Shape, Stit
 from suture.core.stitches.base import Part
 from suture.data.tasks import Regression
 from suture.fits import (
+    BestOf,
     Converged,
     Fit,
     FitReport,
     LeastSquares,
+    Narrower,
     Problem,
     Quick,
     Random,
@@ -743,6 +745,13 @@ def test_a_loss_that_is_not_finite_is_named() -> None:
 def test_settings_that_are_none_are_refused(fit: type[Fit], settings, message):
     with pytest.raises(FitError, match=message):
         fit(**settings)
+
+
+def test_a_tolerance_too_small_for_the_validation_data_is_refused_wherever_the_fit_stands():
+    small = Converged(tolerance=1e-6)
+    for fit in (small, BestOf((small,)), TaskLoss(start=small), Narrower(Linear(), by=small)):
+        with pytest.raises(FitError, match="tell no gain below one of them"):
+            fit.check_validation(1000)
 
 
 @each(

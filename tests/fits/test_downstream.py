@@ -17,6 +17,7 @@ from suture.fits import (
     LeastSquares,
     MatchPenultimate,
     Narrower,
+    Quick,
     Random,
     RelativeRepresentations,
     TaskLoss,
@@ -153,4 +154,8 @@ def test_other_families_and_too_few_anchors_are_refused() -> None:
     assert not claims_convergence(str(BestOf((bansal2021, Converged()))))
     assert not claims_convergence(str(Narrower(Linear())))
     assert claims_convergence(str(BestOf((TaskLoss(), Converged()))))
-    assert claims_convergence(str(TaskLoss(start=Random())))
+    assert not claims_convergence(str(TaskLoss(patience=None)))
+    assert not claims_convergence(str(BestOf((TaskLoss(patience=None), Converged()))))
+    for start in (Random(), bansal2021, Quick(steps=0), TaskLoss(patience=None)):
+        assert claims_convergence(str(TaskLoss(start=start))), "what it starts from does not matter"
+    assert claims_convergence(str(Narrower(Linear(), by=Converged())))

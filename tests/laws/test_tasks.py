@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 import suture
 from loops import each
-from suture import Network, Seam, Trial, controls, measure
-from suture.common.errors import DataError, LeftOut
+from suture import Network, Seam, Trial, complexity, controls, measure
+from suture.common.errors import DataError, FitError, LeftOut
 from suture.core.stitches import Identity
 from suture.data.samples import Data, Samples
 from suture.data.tasks import (
@@ -22,7 +22,10 @@ from suture.data.tasks import (
     Regression,
     Task,
 )
-from suture.fits import Converged
+from suture.fits import Converged, Logistic
+from suture.measurement.scores.pooled import MeanAveragePrecision
+from suture.measurement.scores.traits import Trait
+from suture.measurement.trials.baselines import linear_probe
 
 WIDTH, VOCABULARY, SIDE = 6, 9, 5
 
@@ -163,7 +166,9 @@ def problem(name: str) -> tuple[Data, Network, Network]:
 def trial(name: str, **settings: object) -> Trial:
     data, a, b = problem(name)
     cut = [name for name in a.cuts.names if name.startswith("features")][-1]
-    return Trial(Seam(a, b, cut, cut), data.fit, data.validation, data.score, fit=Converged(cap=280), **settings)
+    return Trial(
+        Seam(a, b, cut, cut), data.fit, data.validation, data.score, **({"fit": Converged(cap=280)} | settings)
+    )
 
 
 @each("name", CASES)
@@ -187,6 +192,31 @@ def test_a_planted_rotation_is_found_and_shuffled_pairs_collapse(name):
     if CASES[name].worst:
         assert float(shuffled.scores[first.name]) < CASES[name].worst
     assert found.trial.task == CASES[name].task
+
+
+def test_a_trait_of_a_pooled_score_is_pooled():
+    score = MeanAveragePrecision()
+    (found, of_trait) = measure(trial("multi-label", scores=(score, Trait("x", score)))).scores.values()
+    assert (found.value, found.low, found.high) == (of_trait.value, of_trait.low, of_trait.high)
+
+
+@each("name", ["multi-label", "regression", "logits"])
+def test_a_linear_probe_is_left_out_where_samples_have_no_class(name):
+    data, a, b = problem(name)
+    cut = [cut for cut in a.cuts.names if cut.startswith("features")][-1]
+    with pytest.warns(LeftOut, match="linear probe is left out: it needs a class for each sample"):
+        plan = suture.curve(a, b, data=data, at=[cut], controls=(linear_probe,))
+    assert len(plan) == 1
+    with pytest.raises(FitError, match=r"Logistic\(\) needs a class for each sample"):
+        trial(name, fit=Logistic())
+
+
+def test_what_needs_no_loss_is_measured_of_any_outputs():
+    data, a, _ = problem("dense")
+    table = complexity.complexity(
+        a, data.score, by=[complexity.Parameters(), complexity.Flops(), complexity.GzipSize()]
+    )
+    assert table["value"].gt(0).all()
 
 
 @each("name", CASES)

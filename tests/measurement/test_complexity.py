@@ -259,6 +259,14 @@ def test_the_mean_sharpness_of_a_quadratic():
     assert abs(found - epsilon**2 * float(a.trace()) / 2) < 4 * exact
     assert error == pytest.approx(exact, rel=0.2)
     assert MeanSharpness(epsilon, seed=1)(quadratic(a), nothing()) != found
+    seen: list[Tensor] = []
+
+    def count(w: Tensor) -> Tensor:
+        seen.append(w)
+        return 1 + w @ a @ w / 2
+
+    MeanSharpness(epsilon, 4)(Loss(count, torch.zeros(30)), nothing())
+    assert len(seen) <= 4 + 2, "four draws at most, beside the loss itself and what it gives"
 
 
 def test_a_slope_does_not_drown_the_mean_sharpness():

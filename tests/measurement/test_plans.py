@@ -528,6 +528,8 @@ def test_a_curve_of_what_has_no_cuts_is_refused_before_it_looks_for_any():
     noise = ClusteredNoise((24,), 10, seed=4)
     with pytest.raises(CutError, match="noise has no cuts; name those of the receiver"):
         curve(noise, b, data=few_digits())
+    with pytest.raises(CutError, match="noise has no cuts; name those of the receiver"):
+        curve(noise, b, data=few_digits(), at="relu*")
     with pytest.raises(NetworkError, match=r"the sender=Hybrid.* is a Hybrid; give a network"):
         curve(Hybrid(), b, data=few_digits())
     assert len(curve(noise, b, data=few_digits(), at=[("", "hidden")], controls=())) == 1

@@ -183,6 +183,14 @@ def test_a_function_gives_a_number_for_each_sample(wrong):
         measure(trial(Computed("wrong", wrong)))
 
 
+def test_a_function_of_a_network_that_gives_percents_for_fractions_is_refused():
+    def percents(network, samples):
+        return 100 * (network(samples.images).argmax(1) == samples.labels).double()
+
+    with pytest.raises(FitError, match=r"gave 0 to 100; a fraction lies in \[0, 1\]"):
+        measure(trial(Computed("percents", percents, "fraction", higher_is_better=True)))
+
+
 def test_noise_makes_no_network_to_be_scored():
     with pytest.raises(DataError, match=r"leave out controls\.clustered_noise"):
         controls.clustered_noise(trial(FGSM(0.1)))

@@ -115,11 +115,20 @@ class Fit(ABC):
         """
         return math.inf
 
-    def check_validation(self, validated: int) -> None:  # noqa: B027  # most fits can do with any
-        """Raise ``FitError`` if the fit cannot do with so many validation samples."""
+    @property
+    def parts(self) -> "tuple[Fit, ...]":
+        """The fits that it is made of, such as its start."""
+        return ()
 
-    def check_task(self, task: Task) -> None:  # noqa: B027  # most fits are for any
-        """Raise ``FitError`` if the fit is not for a task."""
+    def check_validation(self, validated: int) -> None:
+        """Raise ``FitError`` if the fit, or one that it is made of, cannot do with so many validation samples."""
+        for part in self.parts:
+            part.check_validation(validated)
+
+    def check_task(self, task: Task) -> None:
+        """Raise ``FitError`` if the fit, or one that it is made of, is not for a task."""
+        for part in self.parts:
+            part.check_task(task)
 
     @property
     def drawn_as(self) -> "Fit":

@@ -19,7 +19,6 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
-from suture.data.tasks import Task
 from suture.fits.averaged import Best, Look, err_always
 from suture.fits.base import Fit, FitReport, Problem
 from suture.fits.converged import Converged
@@ -67,10 +66,10 @@ class BestOf(Fit):
         """Return as many as the one that reads most."""
         return max(fit.reads(shape) for fit in self.fits)
 
-    def check_task(self, task: Task) -> None:
-        """Raise ``FitError`` if one of them is not for a task."""
-        for fit in self.fits:
-            fit.check_task(task)
+    @property
+    def parts(self) -> tuple[Fit, ...]:
+        """Its fits."""
+        return self.fits
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit a copy of the stitch by each, and give the stitch what the best one has."""

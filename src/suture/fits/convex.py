@@ -32,6 +32,7 @@ from suture.common.hashing import keyed_as
 from suture.core.network.cuts import OUTPUT
 from suture.core.stitches import AffineMap, AffineStitch, Part
 from suture.core.stitches.base import Shape
+from suture.data.tasks import Classification, Task
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem
 
 PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  #: candidates for λ, as they are solved
@@ -197,6 +198,11 @@ class Logistic(Fit):
     def reads(self, shape: Shape) -> float:
         """Return 0: it reads the labels alone."""
         return 0
+
+    def check_task(self, task: Task) -> None:
+        """Raise ``FitError`` unless every sample has one class."""
+        if task != Classification():
+            raise FitError(f"Logistic() needs a class for each sample, and the task is {task.name}; use TaskLoss()")
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Solve for the map and load it."""

@@ -97,9 +97,10 @@ class GradientDescent(Fit):
         if self.retries < 0:
             raise FitError(f"{type(self).__name__}(retries={self.retries}): retries must be at least 0")
 
-    def check_task(self, task: Task) -> None:
-        """Raise ``FitError`` if its start is not for a task."""
-        self.start.check_task(task)
+    @property
+    def parts(self) -> tuple[Fit, ...]:
+        """Its start."""
+        return (self.start,)
 
     @abstractmethod
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:

@@ -149,6 +149,11 @@ class Narrower(Fit):
     by: Fit = LeastSquares()
     is_floor: ClassVar[bool] = True
 
+    @property
+    def parts(self) -> tuple[Fit, ...]:
+        """The fit of the other family."""
+        return (self.by,)
+
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit a stitch of the narrower family and copy what it does."""
         if not isinstance(problem.family, AffineStitch):

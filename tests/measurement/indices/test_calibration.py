@@ -192,6 +192,8 @@ def test_of_any_number_of_batches_cka_is_its_mean_over_batches():
     )
     assert indices.minibatch_cka(x, y, batch=41) == pytest.approx(across / (own * others) ** 0.5, abs=1e-9)
     assert indices.minibatch_cka(x, y, batch=203) == pytest.approx(DEBIASED(x, y), abs=1e-9)
+    few = indices.minibatch_cka(x[:6], x[:6], batch=5)
+    assert few == pytest.approx(1), "and not 0, as of batches of three, of which there is no estimate"
     sizes = [indices.minibatch_cka(x, y, batch=size) for size in (20, 40, 100)]
     assert np.ptp(sizes) < 0.05
     assert len(indices.MinibatchCKA(batch=41).null(as_layers(x), as_layers(y)).permuted) == 5 * 40 - 1

@@ -125,6 +125,8 @@ class Subject:
                 f"{self.name} does not run on images of {self.samples.name!r}: {error}; they are given to it raw, so "
                 "make it a suture.Network with its preprocessing"
             ) from error
+        if self.samples.task != Classification():
+            return  # what needs a loss says so itself; sizes and FLOPs need none
         if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != 2:
             got = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
             raise DataError(f"{self.name} gave {got} for 2 images; its loss needs logits (n, classes)")

@@ -126,7 +126,8 @@ class MeanSharpness(Complexity):
             )
             return sum(ends) / 2 - subject.base
 
-        return _mean_until(rise, _PAIRS, self.draws // 2, self.tolerance)
+        pairs = max(2, self.draws // 2)  # fewer have no standard error
+        return _mean_until(rise, min(_PAIRS, pairs), pairs, self.tolerance)
 
 
 @keyed_as("WorstSharpness")

@@ -256,7 +256,7 @@ class MinibatchCKA(_Debiasable, OfPairs):
     def prepare(self, layer: Layer) -> Tensor:
         """Return the centred Gram matrices of all batches, ``(batches, samples, samples)``, together of length 1."""
         dtype = torch.float64 if layer.activations.dtype == torch.float64 else torch.float32
-        size = layer.images // -(-layer.images // self.batch)
+        size = max(4, layer.images // -(-layer.images // self.batch))  # of three images there is no unbiased estimate
         rows = (layer.taken(part) for part in torch.split(torch.arange(layer.images // size * size), size))
         grams = []
         for part in rows:

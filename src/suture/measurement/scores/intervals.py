@@ -73,7 +73,7 @@ class Estimate:
     """A mean over ``n`` test samples with its 95 % interval from ``low`` to ``high``.
 
     All three are in ``unit``: "fraction" (0 to 1), "pp" (percentage points), "nats", "bits" or "raw" (none).
-    ``method`` made the interval: "wilson", "clopper-pearson", "tango", "bootstrap", or "none".
+    ``method`` made the interval: "wilson", "clopper-pearson", "tango", "delong", "bootstrap", or "none".
     """
 
     value: float

@@ -369,7 +369,9 @@ def _score_network(score: Score, network: nn.Module, samples: Samples, chosen: T
     with drawing(device, derive_seed("score", identity(score), samples.fingerprint)):
         values = score.of_network(network, kept)
     _check_count(score, values, len(kept))
-    return values.detach().double().cpu()
+    values = values.detach().double().cpu()
+    _check_fraction(score, values[values.isfinite()])
+    return values
 
 
 def _check_count(score: Score, values: object, count: int) -> None:
@@ -382,7 +384,10 @@ def _check_range(score: Score, values: Tensor, outputs: Tensor) -> None:
     finite = values.isfinite()
     if lost := int((~finite & outputs.isfinite().flatten(1).all(1)).sum()):
         raise FitError(f"'{score.name}' is not finite for {lost} samples whose outputs are; correct its per_sample")
-    kept = values[finite]
+    _check_fraction(score, values[finite])
+
+
+def _check_fraction(score: Score, kept: Tensor) -> None:
     if score.unit == "fraction" and not score.pooled and len(kept) and not 0 <= kept.min() <= kept.max() <= 1:
         raise FitError(
             f"'{score.name}' gave {kept.min():.4g} to {kept.max():.4g}; a fraction lies in [0, 1]: name another unit, "

@@ -405,8 +405,8 @@ def _untried(found: tuple[Curve, ...]) -> Iterator[str]:
     """Name the controls that were not run, or not everywhere."""
     tasks = set(found[0].table["task"]) if "task" in found[0].table else set()
     for control, ruled_out in _RULED_OUT.items():
-        if control == "clustered noise" and not tasks <= {"", Classification.name}:
-            continue  # there is no noise of a class where there are no classes
+        if control in ("clustered noise", "linear probe") and not tasks <= {"", Classification.name}:
+            continue  # there is nothing of a class where there are no classes
         lacking = [(pair, int((~np.isfinite(pair.scores(control).value)).sum())) for pair in found]
         if all(count == len(pair.seams) for pair, count in lacking):
             yield f"{control}: would rule out {ruled_out}"

@@ -22,8 +22,10 @@ def over_networks(
     ``level``, nan for fewer than three networks), ``pairs`` and ``networks``, and of these pairs how many were ``open``
     (a fit that can say so had not converged) and how many more ``failed``. Stitch seeds are averaged first; networks
     stitched to themselves are left out. Raises ``DataError`` if a pair's rows at one seam differ in stitch, fit or
-    data, and if there is no pair.
+    data, if there is no pair, and unless ``level`` lies between 0 and 1.
     """
+    if not 0 < level < 1:
+        raise DataError(f"level={level}: it lies between 0 and 1, as 0.95 does")
     check_columns(table, ("status", "sender", "receiver", column, *_PLACE, *_ALIKE))
     rows = rows_of(table, score or main_score(table))
     rows = rows[rows["sender"] != rows["receiver"]].reset_index(drop=True)

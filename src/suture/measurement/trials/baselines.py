@@ -30,12 +30,13 @@ bansal2021, section 2 and appendix B.3; Alain & Bengio 2016 (probes).
 from dataclasses import replace
 from typing import Literal
 
-from suture.common.errors import CutError, NetworkError, ShapeError
+from suture.common.errors import CutError, NetworkError, NoClassesError, ShapeError
 from suture.common.seeds import derive_seed
 from suture.core.network.cuts import OUTPUT
 from suture.core.network.network import Network
 from suture.core.stitches import Identity, Layers, Probe
 from suture.core.stitches.base import spell_shape
+from suture.data.tasks import Classification
 from suture.fits import BestOf, Fit, Logistic, Random, TaskLoss
 from suture.fits.optimisers import Adam, Cosine
 from suture.measurement.trials.trial import Trial
@@ -69,8 +70,11 @@ def linear_probe(trial: Trial, *, probe: Probe = Probe(), fit: Fit = Logistic())
     """Classify by a linear map of the sender's tensor at its cut.
 
     Another probe or fit is named in the columns ``stitch`` and ``fit``. Raises ``CutError`` if the receiver has a
-    cut called ``OUTPUT``.
+    cut called ``OUTPUT``, and ``NoClassesError`` if the fit needs classes and the task has none.
     """
+    if isinstance(fit, Logistic) and trial.task != Classification():
+        data, task = trial.fit_data.name, trial.task.name
+        raise NoClassesError(f"it needs a class for each sample, and the task of {data} is {task}; give it another fit")
     return _end_at_output(trial, "linear probe", stitch=probe, fit=fit)
 
 

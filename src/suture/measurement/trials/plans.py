@@ -156,22 +156,22 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
                 seed=seed,
                 network_seed=settings.network_seed,
             )
-            trials.append(trial)
-            for make in settings.controls:
-                name = str(getattr(make, "__name__", make))
-                try:
-                    made = make(trial)
-                except (UntrainedError, NoClassesError) as error:
-                    control_name = name.replace("_", " ")
-                    warnings.warn(f"the control {control_name} is left out: {error}", LeftOut, stacklevel=3)
-                    continue
-                check_kind(
-                    f"what the control {name} makes", made, Trial, "a function that returns the trial that it changes"
-                )
-                trials.append(made)
         except ShapeError as error:
             at = f"{seam.sender.name} → {seam.receiver.name} at {seam.sender_cut} → {seam.receiver_cut}"
             raise ShapeError(f"{at}: {error}; choose other cuts, or another stitch=") from error
+        trials.append(trial)
+        for make in settings.controls:
+            name = str(getattr(make, "__name__", make))
+            try:
+                made = make(trial)
+            except (UntrainedError, NoClassesError) as error:
+                control_name = name.replace("_", " ")
+                warnings.warn(f"the control {control_name} is left out: {error}", LeftOut, stacklevel=3)
+                continue
+            check_kind(
+                f"what the control {name} makes", made, Trial, "a function that returns the trial that it changes"
+            )
+            trials.append(made)
     return Plan(tuple(trials))
 
 
@@ -202,9 +202,7 @@ def plan_curve(
 ) -> Plan:
     """Plan the seams of ``curve``."""
     check_networks(sender, receiver)
-    if at is None and not isinstance(sender, Network):
-        raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")
-    cuts = shared_cuts(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
+    cuts: Sequence[At] = ["*"] if at is None else [at] if isinstance(at, str | Cut) else at  # "*": all that are shared
     check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:
         raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
@@ -342,6 +340,8 @@ def expand_patterns(cuts: Iterable[At], sender: Network, receiver: Network) -> t
     found: list[At] = []
     for cut in cuts:
         if isinstance(cut, str) and not set("*?[").isdisjoint(cut):
+            if not isinstance(sender, Network):
+                raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")
             both = shared_cuts(sender.cuts, receiver.cuts)
             matched = [name for name in both if name in _match(sender, cut)]
             if not matched:
