@@ -20,10 +20,12 @@ from suture.cli.main import main
 from suture.common.errors import DataError
 from suture.core.network.tracing import is_encoder
 from suture.core.stitches import Identity, Linear
+from suture.data.tasks import NextToken
 from suture.data.variants import Covered, Grey3, stack
 from suture.fits import LeastSquares
 from suture.measurement.scores import traits
 from suture.measurement.trials import controls
+from suture.zoo import load_network
 from suture.zoo.training import CropFlip, Recipe, train
 
 VOCABULARY, LENGTH, WIDTH = 11, 6, 8
@@ -311,6 +313,19 @@ def test_a_stitched_language_model_can_be_saved(tmp_path):
     assert torch.equal(found.stitched(data.example), again(data.example))
 
 
+def test_a_stitched_language_model_of_a_model_string_is_made_anew_of_it(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    settings = {"vocab_size": VOCABULARY, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    config = transformers.GPT2Config(**settings, architectures=["GPT2LMHeadModel"])
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt")
+    data = load_data(((sequences(60, 1), None), (sequences(20, 2), None)), task=NextToken())
+    text = f"hf:{tmp_path / 'gpt'}@{tmp_path / 'gpt' / 'model.safetensors'}"
+    network = load_network(text, example=data.example)
+    found = suture.stitch(network, network, at=network.cuts[1].name, data=data, fit=LeastSquares(), controls=())
+    found.save(tmp_path / "seam")
+    assert torch.equal(found.stitched(data.example), suture.load_stitched(tmp_path / "seam")(data.example))
+
+
 def test_a_language_model_can_be_trained_by_a_recipe():
     data = data_of(language())
     trained = train(Language, data.training, Recipe(steps=3), 0)
@@ -419,7 +434,7 @@ def test_files_of_sequences_whose_masks_have_another_length_are_refused(folder):
     table = pd.read_parquet(folder / "train.parquet")
     table.at[7, "input_ids"] = [1, 2]
     table.to_parquet(folder / "train.parquet")
-    with pytest.raises(DataError, match="'attention_mask' of sequence 7 of 'text/train' has another length than 'inp"):
+    with pytest.raises(DataError, match="the inputs of sample 7 of 'text/train' differ in length"):
         load_data(folder)
 
 
@@ -434,7 +449,7 @@ def test_files_of_large_lists_are_read_and_missing_ones_refused(folder):
     table["input_ids"] = table["input_ids"].map(list)
     table.at[0, "input_ids"] = None
     table.to_parquet(folder / "train.parquet")
-    with pytest.raises(DataError, match=r"'text/train' has 1 samples without a sequence \(null\); remove their rows"):
+    with pytest.raises(DataError, match="image 0 of 'text/train' is missing; remove its row"):
         load_data(folder)
 
 

@@ -364,8 +364,8 @@ def test_validation_scores_where_there_is_no_test(tmp_path: Path) -> None:
     ("bad", "says"),
     [
         (None, "image 7 of 'pets/train' is missing"),
-        ({"bytes": b"not an image", "path": None}, "image 7 of 'pets/train' cannot be decoded"),
-        ({"bytes": encoded(COLOUR[0])[:60], "path": None}, "image 7 of 'pets/train' cannot be decoded"),
+        ({"bytes": b"not an image", "path": None}, "sample 7 of 'pets/train' cannot be read"),
+        ({"bytes": encoded(COLOUR[0])[:60], "path": None}, "sample 7 of 'pets/train' cannot be read"),
         ({"bytes": encoded(GREY[0].astype(np.uint16) * 9), "path": None}, "mode 'I;16', more than 8 bits"),
     ],
 )

@@ -282,14 +282,14 @@ def test_what_cannot_be_read_is_named_with_what_to_give() -> None:
             load_data(source, **options)
 
 
-def test_a_sample_far_behind_that_cannot_be_read_is_named_with_those_beside_it() -> None:
+def test_a_sample_far_behind_that_cannot_be_read_is_named() -> None:
     class Truncated(Pictures):
         def __getitem__(self, i: int) -> Any:
             if i == 31:  # not one of those that are read twice, at the beginning
                 raise OSError("image file is truncated")
             return super().__getitem__(i)
 
-    said = r"one of the samples 0 to 59 of 'mine/train' cannot be read \(OSError: image file is truncated\)"
+    said = r"sample 31 of 'mine/train' cannot be read \(OSError: image file is truncated\)"
     with pytest.raises(DataError, match=said):
         load_data((Truncated(TRAIN), Pictures(TEST)), name="mine")
 
@@ -372,3 +372,26 @@ def test_a_file_is_refused_at_once(tmp_path: Any) -> None:
     (tmp_path / "card.json").write_text("{}")
     with pytest.raises(DataError, match=r"card.json' is a file, and data are a folder or a hub id"):
         load_data(tmp_path / "card.json")
+
+
+def test_what_a_dataset_calls_features_and_datasets_is_its_own_affair() -> None:
+    class Named(Pictures):
+        def __init__(self, part: slice) -> None:
+            super().__init__(part)
+            self.features, self.datasets = PIXELS[part], PIXELS[part]
+
+    assert load_data((Named(TRAIN), Named(TEST))).classes == ("cat", "dog", "fox")
+
+
+def test_two_datasets_with_other_columns_are_refused_by_name() -> None:
+    test = of_datasets(TEST).rename_column("label", "labels")
+    with pytest.raises(DataError, match="split 'test' of 'mine' has no column 'label', as 'train' has"):
+        load_data((of_datasets(TRAIN), test), name="mine")
+
+
+def test_one_set_of_tokens_and_masks_is_cut() -> None:
+    ids, mask = torch.randint(1, 9, (60, 5)), torch.ones(60, 5, dtype=torch.int64)
+    mask[:, -1] = torch.arange(60) % 2
+    data = load_data(({"input_ids": ids, "attention_mask": mask}, torch.arange(60) % 3), split=0.2)
+    assert len(data.score) == 12
+    assert [one.name for one in data.score.inputs] == ["input_ids", "attention_mask"]

@@ -16,6 +16,7 @@ from scipy.stats import chisquare
 from loops import each
 from suture.common.errors import DataError
 from suture.data import Data, Samples
+from suture.data.tasks import MultiLabel
 from suture.data.variants import (
     OBJECTS_ANIMALS,
     VARIANTS,
@@ -368,3 +369,14 @@ def test_a_variant_is_the_same_in_every_process() -> None:
     program = f"CASES = {cases!r}\n{PROGRAM}\nprint(found)"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ast.literal_eval(other.stdout) == here["found"] == {name: pinned for name, (_, pinned) in CASES.items()}
+
+
+@each("variant", [Without("dog"), Relabelled("dog", "cat"), RandomLabels(0.5), SuperClasses("a: cat; b: dog")])
+def test_labels_that_are_no_classes_are_not_changed_as_if_they_were(variant: Variant) -> None:
+    toy, marks = make(classes=("cat", "dog")), torch.tensor([[0, 1], [1, 0], [1, 1], [0, 0]])
+    marked = (
+        replace(one, labels=marks.repeat(len(one) // 4, 1), task=MultiLabel())
+        for one in (toy.fit, toy.validation, toy.score)
+    )
+    with pytest.raises(DataError, match="needs a class for each sample, and the task of toy is multi-label"):
+        variant(Data("toy", *marked))

@@ -50,6 +50,19 @@ def test_it_is_what_training_gives() -> None:
         assert torch.equal(network(few().images), model(few().images.float() / 255))
 
 
+def test_it_is_cut_along_the_stages_that_its_file_names(tmp_path: Path) -> None:
+    file = tmp_path / "staged.py"
+    file.write_text(
+        "import torch\nfrom suture import Preprocess\n\n\nclass Branching(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.a, self.b = torch.nn.Flatten(), torch.nn.Linear(64, 10)\n\n"
+        "    def forward(self, x):\n        return self.b(self.a(x if x.sum() > -1 else -x))\n\n\n"
+        "def net():\n    return Branching(), Preprocess(), ['a', 'b']\n"
+    )
+    own = base(source=f"{file}:net")
+    assert own.network(own.run(Activations()).tensors).cuts.names == ("a",)
+
+
 def test_its_checkpoints_tell_how_much_of_it_is_done(tmp_path: Path) -> None:
     whole = base(recipe=Recipe(epochs=4, batch=64))
     assert whole.share(tmp_path) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save_file, save_model
 from torch import nn
 
 from suture.common.errors import CheckpointError
@@ -58,6 +58,20 @@ def test_a_checkpoint_brings_every_parameter_and_buffer(tmp_path, suffix, names)
     model = network()
     load_checkpoint(model, str(path))
     assert equal(model, source)
+
+
+def test_tied_weights_that_are_saved_once_are_loaded_twice(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embed.weight
+
+    source, model = Tied(), Tied()
+    save_model(source, tmp_path / "tied.safetensors")
+    load_checkpoint(model, tmp_path / "tied.safetensors")
+    assert equal(model, source)
+    assert model.head.weight is model.embed.weight
 
 
 @pytest.mark.parametrize("wrapper", ["state_dict", "model", "model_state_dict"])
@@ -134,7 +148,7 @@ def test_of_many_names_the_first_are_shown(tmp_path):
 def test_a_pickle_that_would_run_code_is_refused_and_not_run(tmp_path, save):
     marker, path = tmp_path / "ran", tmp_path / "weights.pt"
     save({"0.weight": Mark(marker)}, path)
-    told = "arbitrary Python objects.* is not loaded, because.*safetensors.torch.save_file"
+    told = "arbitrary Python objects.* is not loaded, because.*safetensors.torch.save_model"
     with pytest.raises(CheckpointError, match=told):
         load_checkpoint(network(), path)
     assert not marker.exists()

@@ -18,6 +18,7 @@ from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.preprocess import Preprocess
 from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
 from suture.zoo.networks import preprocess_of
+from suture.zoo.published import of_timm
 from suture.zoo.sources import EXAMPLES, check_trusted, image_shape, is_random
 
 SMALL = "timm:mobilenetv3_small_050"
@@ -454,6 +455,14 @@ def test_timms_pretrained_weights_bring_their_preprocessing_but_the_factory_is_u
         64, 3, IMAGENET_MEAN, IMAGENET_STD
     )
     assert resolve(f"{SMALL},pretrained=False,{overlay}").preprocess == Preprocess()
+
+
+def test_timms_pretrained_weights_for_grey_images_take_grey_images():
+    model = timm.create_model("mobilenetv3_small_050", in_chans=1).eval()
+    grey = of_timm(model, {"in_chans": 1})(torch.rand(2, 1, 224, 224))
+    assert grey.shape == (2, 1, 224, 224)
+    with torch.no_grad():
+        assert model(grey).isfinite().all()
 
 
 def test_torchvisions_pretrained_weights_bring_their_preprocessing_but_the_factory_is_untrained(monkeypatch):

@@ -37,18 +37,14 @@ def cuts(chosen: Namespace) -> int:
     List every place in a network through which exactly one tensor passes, with its shape, its depth, and the parameters
     and FLOPs up to it.
     """
-    import torch
-
     from suture.reports.terminal.curve import cuts_table, dropped_table
-    from suture.zoo.models import resolve
+    from suture.zoo.models import draw_example, resolve
     from suture.zoo.sources import image_shape
 
     source = sources_of(chosen, [chosen.model])[chosen.model]
     model = resolve(source)
     sizes = chosen.shape if chosen.shape is not None else image_shape(source)
-    random = torch.Generator().manual_seed(0)
-    values, kind = (256, torch.uint8) if len(sizes) == 3 else (2, torch.int64)
-    network = model.network(torch.randint(0, values, (4, *sizes), dtype=kind, generator=random))
+    network = model.network(draw_example(sizes))
     dropped = network.cuts.dropped
     fields = ("name", "index", "depth", "shape", "parameters", "flops", "aliases")
     record = {

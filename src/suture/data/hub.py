@@ -5,34 +5,28 @@ else ``validation``). Data without images may have sequences of token ids, a col
 if there are several), with their mask, token types and positions in columns beside it. Lengths may differ: shorter
 sequences are filled up and masked.
 
-Images are decoded here, from the stored bytes, into one tensor. Pixels come out as the file says: 8 bits a channel,
-grey if every image is grey, else RGB (alpha is dropped, palettes are looked up). A rotation noted in a photograph's
-EXIF is applied, as ``datasets`` does. A dataset with a transform of its own (``set_transform``) is read through it.
+Pixels come out as the file says: 8 bits a channel, grey if every image is grey, else RGB (alpha is dropped, palettes
+are looked up). A rotation noted in a photograph's EXIF is applied, as ``datasets`` does. A dataset with a transform of
+its own (``set_transform``) is read through it.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from PIL import Image
-from torch import Tensor, nn
-
 from suture.common.errors import DataError
-from suture.data.inputs import SIDES, Inputs, fill_up, join_inputs
-from suture.data.reading import Columns, Pixels, Whole, read_mask, read_picture
-from suture.data.tasks import IGNORED, Classification, MultiLabel, Task
+from suture.data.inputs import SIDES
+from suture.data.reading import Columns, Whole, read_dataset
+from suture.data.tasks import Classification, MultiLabel, Task
 
 ALIASES = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  #: data sets with a name, and where the hub has them
 SOURCES = (
     "possible sources: 'digits', 'mnist', 'cifar10', a Hugging Face hub id ('owner/name'), a local folder, "
-    "or (train, test) as tensors (images, labels), Datasets or DataLoaders"
+    "(train, test) as tensors (images, labels), Datasets or DataLoaders, or what datasets.load_dataset(…) gives"
 )
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -40,7 +34,6 @@ _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class")
 _TARGET_NAMES = (*_LABEL_NAMES, "targets", "mask", "annotation", "segmentation_mask")  # of tasks with other targets
 _TOKENS_NAME = "input_ids"
 _SCORE_SPLITS = ("test", "validation", "valid")
-_BATCH = 1000  #: encoded images read at a time, so that never all of them are in memory beside the decoded
 
 
 def load_splits(source: str) -> Any:
@@ -130,32 +123,57 @@ def read_splits(
                 "without streaming=True"
             )
     features = splits[keys[0]].features
-    image_column, label_column = _choose_columns(source, features, columns, task)
-    tokens = _is_tokens(features[image_column])
+    image, label = _choose_columns(source, features, columns, task)
+    tokens = _is_tokens(features[image])
     if tokens and size is not None:
         raise DataError(f"{source!r} has token ids, which have no size in pixels; leave out size=")
-    held = [None if label_column is None else splits[key].features.get(label_column) for key in keys]
-    labels = [
-        None if label_column is None else _read_labels(source, splits, key, label_column, feature, size, task)
-        for key, feature in zip(keys, held, strict=True)
-    ]
-    names = [
-        tuple(getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None) or ())
-        for feature in held
-    ]
-    images = []
+    beside = [column for column in SIDES if tokens and column in features and column not in (image, label)]
+    wanted = [image, *([] if label is None else [label]), *beside]
+    found = []
     for key in keys:
-        part = f"{source}/{key}"
-        if tokens:
-            beside = [column for column in SIDES if column in features and column != image_column]
-            images.append(_read_tokens(splits[key], [image_column, *beside], part))
-        else:
-            stored = splits[key].select_columns(image_column).with_format("arrow")
-            images.append((_read_images(stored, part, size), ()))
-    return [
-        Whole(image, label, own, inputs=inputs)
-        for (image, inputs), label, own in zip(images, labels, names, strict=True)
-    ]
+        if missing := [column for column in wanted if column not in splits[key].features]:
+            raise DataError(
+                f"split {key!r} of {source!r} has no column {missing[0]!r}, as {keys[0]!r} has; its columns: "
+                f"{_quote(list(splits[key].features))}; name columns alike"
+            )
+        rows = splits[key].with_format(None).select_columns(wanted)
+        rows = rows if tokens else rows.cast_column(image, datasets.Image())  # in whatever mode the file has
+        feature = None if label is None else rows.features[label]
+        listed = getattr(getattr(feature, "feature", None), "names", None)
+        if label is not None and task == Classification():
+            _check_labels(source, splits, key, label)
+        if listed and isinstance(task, MultiLabel):
+            rows = _Marked(rows, label, len(listed))
+        whole = read_dataset(rows, f"{source}/{key}", (image, label), size, task.labelled)
+        names = tuple(getattr(feature, "names", None) or listed or ())
+        found.append(replace(whole, classes=names, transforms=""))
+    return found
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """Rows whose lists of classes, in the column ``label``, are 0 and 1 for each of ``classes``."""
+
+    rows: Any
+    label: str | None
+    classes: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str | None, Any]:
+        row: dict[str | None, Any] = self.rows[index]
+        return row | {self.label: [int(one in row[self.label]) for one in range(self.classes)]}
+
+
+def _check_labels(source: str, splits: Mapping[str, Any], key: str, column: str) -> None:
+    """Refuse a split with samples without a label, as the hub has them in test splits."""
+    labels = splits[key].select_columns(column).with_format("arrow")[:].column(0)
+    if labels.null_count or (labels.to_numpy() < 0).any():
+        raise DataError(
+            f"split {key!r} of {source!r} has samples without labels (null or -1); remove them, or score on "
+            f"a split with labels by score_split=…; its splits: {_quote(list(splits))}"
+        )
 
 
 def _choose_columns(source: str, features: Mapping[str, Any], asked: Columns | None, task: Task) -> Columns:
@@ -201,88 +219,6 @@ def _is_tokens(feature: Any) -> bool:
 
     listed = isinstance(feature, List | LargeList)
     return listed and _is_integer(feature.feature) and feature.feature.dtype != "uint8"  # those may be pixels
-
-
-def _read_labels(source: str, splits: Any, key: str, column: str, feature: Any, size: int | None, task: Task) -> Tensor:
-    """Return the labels of a split, (N,) int64, or what another task takes."""
-    from datasets import Image as Picture
-
-    if task != Classification():
-        if isinstance(feature, Picture):
-            rows = splits[key].with_format(None).select_columns(column)
-            masks = [read_mask(row[column], size) for row in rows]
-            if len({mask.shape for mask in masks}) > 1:
-                raise DataError(f"masks of {source!r} have different sizes; size=… resizes them with the images")
-            return torch.stack(masks)
-        return _read_targets(source, splits[key].with_format(None)[column][:], feature, task)
-    stored = splits[key].select_columns(column).with_format("arrow")[:].column(0)
-    labels = np.array(stored.drop_null().to_numpy(), np.int64)
-    if stored.null_count or (labels < 0).any():
-        raise DataError(
-            f"split {key!r} of {source!r} has samples without labels (null or -1); remove them, or score on "
-            f"a split with labels by score_split=…; its splits: {_quote(list(splits))}"
-        )
-    return torch.from_numpy(labels)
-
-
-def _read_targets(source: str, values: Sequence[Any], feature: Any, task: Task) -> Tensor:
-    """Return numbers, or lists of them, as a tensor; lists of named classes, for ``MultiLabel``, as 0 and 1 of each."""
-    names = getattr(getattr(feature, "feature", None), "names", None)
-    if names and isinstance(task, MultiLabel):
-        marked = torch.zeros(len(values), len(names), dtype=torch.int64)
-        for row, indices in zip(marked, values, strict=True):
-            row[indices] = 1
-        return marked
-    try:
-        if len(set(map(len, values if isinstance(values[0], list) else ()))) > 1:  # of tokens
-            return nn.utils.rnn.pad_sequence([torch.as_tensor(row) for row in values], True, IGNORED)
-        return torch.as_tensor(values)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"labels of {source!r} are no numbers of one shape for every sample ({error})") from error
-
-
-def _read_tokens(split: Any, columns: Sequence[str], name: str) -> tuple[Tensor, Inputs]:
-    """Return the token ids of a split, (N, T) int64, or with what the other columns have, (N, columns, T)."""
-    flat, lengths = dict[str, Tensor](), torch.empty(0)
-    for column in columns:
-        stored = split.select_columns(column).with_format("arrow")[:].column(0).combine_chunks()
-        if stored.null_count:
-            raise DataError(f"{name!r} has {stored.null_count} samples without a sequence (null); remove their rows")
-        found = torch.from_numpy(np.array(stored.value_lengths().to_numpy(zero_copy_only=False), np.int64))
-        lengths = lengths if flat else found
-        odd = (found != lengths).nonzero()
-        if len(odd):
-            raise DataError(f"{column!r} of sequence {int(odd[0])} of {name!r} has another length than {columns[0]!r}")
-        numbers = stored.flatten()
-        if numbers.null_count:
-            raise DataError(f"sequences of {name!r} have tokens without an id (null); remove them")
-        flat[column] = torch.from_numpy(np.array(numbers.to_numpy(), np.int64))
-    if not len(lengths):
-        return torch.empty((0, 0), dtype=torch.int64), ()
-    return join_inputs(fill_up(flat, lengths))
-
-
-def _read_images(split: Any, name: str, size: int | None) -> Tensor:
-    """Return the images of a split, decoded, (N, C, H, W) uint8; C = 1 if all are grey, else 3."""
-    if size is not None and size < 1:
-        raise DataError(f"size={size} of {name!r} is no size to resize images to; give a side of 1 pixel or more")
-    pixels = Pixels(name, len(split), "all must have one size: size=… resizes them to size × size")
-    rows = (row for batch in split.iter(batch_size=_BATCH) for row in batch.column(0).to_pylist())
-    for index, row in enumerate(rows):
-        pixels.add(torch.from_numpy(_decode(row, f"image {index} of {name!r}", size))[None])
-    return pixels.images if pixels.done else torch.empty((0, 0, 0, 0), dtype=torch.uint8)
-
-
-def _decode(row: Mapping[str, Any] | None, what: str, size: int | None) -> NDArray[np.uint8]:
-    """Return one image, of which ``datasets`` has the bytes or the path, as (C, H, W)."""
-    encoded = row and (row["bytes"] or row["path"])
-    if not encoded:
-        raise DataError(f"{what} is missing; every sample needs an image: remove its row from the data")
-    try:
-        with Image.open(BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
-            return read_picture(image, what, size).copy()
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{what} cannot be decoded ({error}); replace it or remove its row") from error
 
 
 def _quote(names: Sequence[str]) -> str:

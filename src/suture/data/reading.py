@@ -169,6 +169,8 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
     ``columns`` names the entries of samples that are mappings, if known names leave a choice. ``size`` is the side to
     resize PIL's images to. Raises ``DataError`` for what cannot be read, or is not the same each time.
     """
+    if size is not None and size < 1:
+        raise DataError(f"size={size} of {name!r} is no size to resize images to; give a side of 1 pixel or more")
     loader = given if isinstance(given, DataLoader) else None
     dataset: Any = given if loader is None else loader.dataset
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -193,7 +195,8 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
             images, targets = [], []
             for i, item in zip(numbers, batch, strict=True):
                 image, label = _pair(item, f"sample {i} of {name!r}", columns)
-                images.append(_inputs(image, f"image {i} of {name!r}", size)[None])
+                kind = "sample" if isinstance(image, Mapping) else "image"
+                images.append(_inputs(image, f"{kind} {i} of {name!r}", size)[None])
                 names.update(dict.fromkeys(image if isinstance(image, Mapping) else ()))
                 target = _label(label, f"sample {i} of {name!r}", size, labelled)
                 targets += [] if target is None else [target[None]]
@@ -219,7 +222,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
         except DataError:
             raise
         except Exception as error:  # whatever a user's dataset raises
-            raise _unreadable(numbers, name, error) from error
+            raise _unreadable(dataset, numbers, name, error) from error
 
     _check_steady(read, order[:: -(-len(order) // TWICE)], name, transforms)
     again = DataLoader(
@@ -241,7 +244,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
         except DataError:
             raise
         except Exception as error:
-            raise _unreadable(numbers, name, error) from error
+            raise _unreadable(dataset, numbers, name, error) from error
         for part in images:
             if names or _is_tokens(part):
                 tokens.append(part)
@@ -255,9 +258,15 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
     return Whole(found, _join(labels, name) if labels else None, _classes(dataset), transforms, inputs)
 
 
-def _unreadable(numbers: Sequence[int], name: str, error: Exception) -> DataError:
-    """Return the error that says which samples cannot be read, and why."""
-    among = f"sample {numbers[0]}" if len(numbers) == 1 else f"one of the samples {min(numbers)} to {max(numbers)}"
+def _unreadable(dataset: Any, numbers: Sequence[int], name: str, error: Exception) -> DataError:
+    """Return the error that says which sample cannot be read, and why."""
+    among = f"one of the samples {min(numbers)} to {max(numbers)}"
+    for number in numbers:
+        try:
+            dataset[number]
+        except Exception:  # as before
+            among = f"sample {number}"
+            break
     return DataError(f"{among} of {name!r} cannot be read ({type(error).__name__}: {error})")
 
 
@@ -346,6 +355,8 @@ def _image(image: Any, what: str, size: int | None) -> Tensor:
         image = np.array(image, np.int64)
     if isinstance(image, np.ndarray) and image.dtype.kind in "uifb":
         image = torch.from_numpy(np.ascontiguousarray(image))
+    if image is None:
+        raise DataError(f"{what} is missing; remove its row from the data")
     if not isinstance(image, Tensor):
         raise DataError(f"{what} is a {type(image).__name__}; give a tensor, an array or PIL's image, (C, H, W)")
     if size is not None:
@@ -385,7 +396,8 @@ def _join(labels: list[Tensor], name: str) -> Tensor:
 
 def _within(dataset: Any) -> list[Any]:
     """Return a dataset and those that it is made of, as ``Subset`` and ``ConcatDataset`` are."""
-    inner = [getattr(dataset, "dataset", None), *(getattr(dataset, "datasets", None) or ())]
+    several = getattr(dataset, "datasets", None)
+    inner = [getattr(dataset, "dataset", None), *(several if isinstance(several, list | tuple) else ())]
     return [dataset, *(one for part in inner if is_dataset(part) for one in _within(part))]
 
 
@@ -413,7 +425,9 @@ def _say(how: object) -> str:
 def _classes(dataset: Any) -> tuple[str, ...]:
     """Return the names of the classes if a dataset has them, as torchvision's do, and labels are left alone."""
     for one in _within(dataset):
-        named = [kind.names for kind in (getattr(one, "features", None) or {}).values() if hasattr(kind, "names")]
+        features = getattr(one, "features", None)  # of the library datasets; others may call anything so
+        kinds = features.values() if isinstance(features, Mapping) else ()
+        named = [kind.names for kind in kinds if hasattr(kind, "names")]
         names = named[0] if len(named) == 1 else getattr(one, "classes", None)
         if getattr(one, "target_transform", None) is not None:
             return ()

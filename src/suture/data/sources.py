@@ -149,7 +149,9 @@ def _read_pair(
 ) -> tuple[str, list[Whole]]:
     """Read ``(train, test)``, or one set of samples that is to be cut; return their name, too."""
     wanted = "(train, test), or one with split=0.2, the share to score"
-    if is_dataset(source) or (split is not None and _are_arrays(source) and isinstance(source[0], Tensor | np.ndarray)):
+    if is_dataset(source) or (
+        split is not None and _are_arrays(source) and isinstance(source[0], Tensor | np.ndarray | Mapping)
+    ):
         if split is None:
             raise DataError(f"cannot load data from {_in_words(source)} alone; give {wanted}")
         given = [source]

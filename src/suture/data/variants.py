@@ -28,6 +28,7 @@ from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.common.validation import check_kind
 from suture.data.samples import Data, Samples, check_pictures
+from suture.data.tasks import Classification
 
 BASE_COLOURS = (
     (255, 0, 0),
@@ -51,10 +52,12 @@ _SCALED = 256  #: images scaled at once, to bound the memory of their floats
 class Variant(ABC):
     """One change of a data set: a function from ``Data`` to ``Data``, with its settings.
 
-    ``everywhere`` is whether it changes score too, and not the training roles alone.
+    ``everywhere`` is whether it changes score too, and not the training roles alone; ``of_classes`` whether it needs
+    one class for each sample.
     """
 
     everywhere = True
+    of_classes = False
 
     @property
     @abstractmethod
@@ -67,6 +70,11 @@ class Variant(ABC):
 
     def __call__(self, data: Data) -> Data:
         """Return the changed data; the given data stay unchanged. Raises ``DataError`` if they cannot be changed so."""
+        if self.of_classes and data.fit.task != Classification():
+            raise DataError(
+                f"'{self.summary}' needs a class for each sample, and the task of {data.name} is {data.fit.task.name}; "
+                "change the labels before load_data"
+            )
         name = f"{data.name} {self.summary}"
         changed = {}
         for role in ("fit", "validation", "score") if self.everywhere else ("fit", "validation"):
@@ -207,6 +215,7 @@ class Without(Variant):
     classes: str
 
     everywhere = False
+    of_classes = True
 
     @property
     def summary(self) -> str:
@@ -247,6 +256,8 @@ class Relabelled(Variant):
     to: str
     everywhere: bool = False
 
+    of_classes = True
+
     def __post_init__(self) -> None:
         if self.label == self.to:
             raise DataError(f"class '{self.label}' is relabelled as itself; name another class to give it to")
@@ -278,6 +289,8 @@ class RandomLabels(Variant):
     p: float
     seed: int = 0
     everywhere: bool = False
+
+    of_classes = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
@@ -315,6 +328,8 @@ class SuperClasses(Variant):
     """
 
     groups: str
+
+    of_classes = True
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.members]

@@ -106,12 +106,13 @@ PUBLISHED: "dict[str, Fit]" = {}
 class Fit(ABC):
     """How a stitch gets its parameters. Fits are frozen dataclasses; equal settings are equal fits."""
 
-    is_floor: ClassVar[bool] = False  #: whether a descent from here must not end worse on the fit data either
+    is_floor: ClassVar[bool] = False
+    """Whether a descent from here must not end worse on the fit data, beside the validation data."""
 
     def reads(self, shape: Shape) -> float:
         """Return of how many samples, from the first on, it asks for the receiver's activations ``(n, *shape)``.
 
-        They are then computed beforehand. If in doubt, of all of them.
+        They are computed before the fit. Return infinity if unsure.
         """
         return math.inf
 

@@ -258,12 +258,12 @@ def _load_closed_forms(problem: Problem, bare: _Bare) -> list[AffineMap]:
 
 
 def count_samples(shape: Shape) -> int:
-    """Return how many samples tell a map to tensors of a shape: ``ROWS`` positions, but not few samples."""
+    """Return how many samples the closed form takes: those that give ``ROWS`` positions, at least ``SAMPLES``."""
     return max(SAMPLES, ROWS // prod(shape[1:] if len(shape) > 2 else shape[:-1]))
 
 
 def count_sufficient(shape: Shape, rows: int, features: int) -> int:
-    """Return how many samples moments are taken from, if each has so many rows of so many features."""
+    """Return the same, lowered until the moments cost at most ``WORK`` multiply-adds, never below ``SAMPLES``."""
     return min(count_samples(shape), max(SAMPLES, int(WORK / (rows * features**2))))
 
 

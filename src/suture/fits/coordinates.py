@@ -199,7 +199,7 @@ def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Rea
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(centred))
     values = values.clamp(min=0)
     softened = (values + ridge * values.mean()) / (1 + ridge)
-    # Twice that: the unit of the rates, which were chosen when the mean variance was added to that of a direction.
+    # Times two, because the rates were tuned in units of variance + mean variance: twice that of a typical direction.
     scale = (2 * softened).sqrt() if values.mean() > 0 else torch.ones_like(values)
     return _Read(mean, std, out_std, (vectors * scale).to(read), (vectors / scale).T.contiguous().to(read))
 

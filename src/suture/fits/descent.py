@@ -74,8 +74,8 @@ class GradientDescent(Fit):
     than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
     seam is not taken for its answer; a loss that is no longer finite ends a descent as well. ``patience=None`` takes
     all steps once and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a
-    norm of its own descend on standardised features, whatever the sender's scale (see above), and a
-    random start is then drawn for those; the family stays the same. Raises ``FitError`` if the loss is not finite:
+    norm of its own descend on standardised features, whatever the scale of the sender's, and a random start is then
+    drawn for those; the family stays the same. Raises ``FitError`` if the loss is not finite:
     ever, with ``patience=None``; else at the start, or soon at every rate that was tried.
     """
 

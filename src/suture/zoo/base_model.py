@@ -262,6 +262,7 @@ class BaseModel(TrainingTask):
             name=self.name or self._parsed.name,
             preprocess=built.preprocess,
             factory=built.factory,
+            stages=built.stages,
             copy=False,
         )
 

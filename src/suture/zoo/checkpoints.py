@@ -23,7 +23,7 @@ from suture.common.errors import CheckpointError
 _PICKLED = (".pt", ".pth", ".th", ".ckpt", ".bin")
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
 _COUNT = "num_batches_tracked"  # of BatchNorm, which old checkpoints lack, and which no output depends on
-_SAVE = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
+_SAVE = "safetensors.torch.save_model(model, 'weights.safetensors')"
 
 
 def load_checkpoint(model: nn.Module, path: str | Path) -> None:
@@ -39,6 +39,8 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
         stripped = {name.removeprefix(prefix): value for name, value in stripped.items()}
     state = stripped if stripped.keys() & wanted.keys() else state
     state |= {name: own for name, own in wanted.items() if name.endswith(_COUNT) and name not in state}
+    tied = {_place(own): state[name] for name, own in wanted.items() if name in state}  # safetensors keep one of them
+    state |= {name: tied[_place(own)] for name, own in wanted.items() if name not in state and _place(own) in tied}
     for name, own in wanted.items():
         if isinstance(own, Tensor) and name in state and (found := _kind(state[name])) != (kind := _kind(own)):
             raise CheckpointError(
@@ -59,6 +61,11 @@ def _shared_prefix(names: Collection[str]) -> str:
     """Return what stands before the first dot of all names; empty if that differs, or there are none."""
     first = {name.partition(".")[0] if "." in name else "" for name in names}
     return f"{first.pop()}." if len(first) == 1 and "" not in first else ""
+
+
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    """Return what tensors that are one, by two names, have in common."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _kind(tensor: Tensor) -> str:

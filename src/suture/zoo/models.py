@@ -160,6 +160,12 @@ def load_network(
     return network if device is None else network.to(device)
 
 
+def draw_example(shape: tuple[int, ...]) -> Tensor:
+    """Return four random samples of a shape: images (C, H, W), or, of any other, ids of the first two tokens."""
+    values, kind = (256, torch.uint8) if len(shape) == 3 else (2, torch.int64)
+    return torch.randint(0, values, (4, *shape), dtype=kind, generator=generator("example"))
+
+
 def load_stitched(
     folder: str | Path,
     sender: Network | None = None,
@@ -178,8 +184,7 @@ def load_stitched(
             continue
         source = parse_source(made_of[0], trust=True)
         if not source.runs_code and source.checkpoint is not None:
-            example = torch.randint(0, 256, (4, *made_of[1]), dtype=torch.uint8, generator=generator("example"))
-            given[role] = load_network(source, example=example, name=saved.description[role]["name"])
+            given[role] = load_network(source, example=draw_example(made_of[1]), name=saved.description[role]["name"])
     return Stitched.load(folder, given["sender"], given["receiver"], stitch)
 
 

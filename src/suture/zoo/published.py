@@ -96,7 +96,10 @@ def of_timm(model: nn.Module, arguments: Mapping[str, Any]) -> Published:
     """Return timm's preprocessing for the pretrained weights of a model."""
     from timm.data.config import resolve_data_config
 
-    return Published.of("timm", resolve_data_config(dict(arguments), model=model))  # type: ignore[no-untyped-call]
+    config = resolve_data_config(dict(arguments), model=model)  # type: ignore[no-untyped-call]
+    if arguments.get("in_chans") == 1:  # timm sums the weights of the three colours, and leaves their means
+        config |= {of: (sum(config[of]) / len(config[of]),) for of in ("mean", "std")}
+    return Published.of("timm", config)
 
 
 def of_torchvision(name: str, weights: object) -> Published:

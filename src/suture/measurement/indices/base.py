@@ -221,9 +221,8 @@ class Layer:
     @property
     def norm(self) -> float:
         """The root of the sum of all squares, in the scale of ``columns`` in float64."""
-        sums = [
-            rows.double().square().sum() for rows in self._rows(torch.float64, 256)
-        ]  # of features there may be many
+        # 256 rows at a time, because there may be many features
+        sums = [rows.double().square().sum() for rows in self._rows(torch.float64, 256)]
         return float(torch.stack(sums).sum().sqrt())
 
     def _scale(self, x: Tensor, dtype: torch.dtype) -> Tensor:

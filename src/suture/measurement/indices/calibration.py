@@ -50,7 +50,7 @@ class Null:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What is made of it, each ``(rows, columns)``; ``low`` and ``high`` are of the calibrated value."""
+    """What calibration makes of a ``Null``: tensors (rows, columns), ``low`` and ``high`` of the calibrated value."""
 
     chance: Tensor
     calibrated: Tensor

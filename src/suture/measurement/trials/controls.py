@@ -148,7 +148,7 @@ DEFAULT: tuple[Control, ...] = (
 
 
 def _send_from(trial: Trial, sender: Network | ClusteredNoise, cut: str, control: str) -> Trial:
-    """Another sender of the shape of the receiver's cut; the default stitch if the named one cannot join that."""
+    """Return the trial with another sender, and with the default stitch if the trial's own cannot join it."""
     shape = trial.seam.shapes[1]
     keep = trial.stitch is not None and trial.stitch.accepts(shape, shape)
     stitch = trial.stitch if keep else None
@@ -157,7 +157,7 @@ def _send_from(trial: Trial, sender: Network | ClusteredNoise, cut: str, control
 
 
 def _untrained(network: Network | ClusteredNoise, trial: Trial, role: str) -> Network:
-    """One untrained network for each network, role and seed, whatever the cut, so that its prefix runs once."""
+    """Return the untrained network of a role and the trial's seed: one for all cuts, because its prefix runs once."""
     if isinstance(network, ClusteredNoise):
         raise UntrainedError("clustered noise was never trained; leave out the controls untrained_sender and _both")
     return network.untrained(derive_seed("untrained", network.fingerprint, role, trial.seed))

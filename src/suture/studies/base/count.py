@@ -100,6 +100,7 @@ def _untrained(base: TrainingTask, made: Networks) -> Network:
             name=base.source,
             preprocess=built.preprocess,
             factory=built.factory,
+            stages=built.stages,
             copy=False,
         )
         network.untrained = lambda seed: network  # type: ignore[method-assign]  # it is, and tracing another takes long

@@ -14,12 +14,11 @@ import pandas as pd
 import torch
 
 from suture.common.errors import DataError
-from suture.common.seeds import generator
 from suture.measurement.tables.records import Record
 from suture.measurement.tables.table import read
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies.ledger import Entry
-from suture.zoo.models import resolve
+from suture.zoo.models import draw_example, resolve
 from suture.zoo.recipes import RECIPES
 from suture.zoo.sources import parse_source
 
@@ -166,8 +165,6 @@ def count_cuts(source: str, shape: tuple[int, ...]) -> int | None:
     """
     if parse_source(source, trust=True).file is not None:
         return None
-    random = generator("example", source)
-    example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return len(resolve(source).network(example).cuts)
+        return len(resolve(source).network(draw_example(shape)).cuts)
