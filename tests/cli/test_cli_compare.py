@@ -20,6 +20,7 @@ from suture.data.variants import Covered, Relabelled
 from suture.measurement import complexity, indices
 from suture.measurement.compare import COLUMNS
 from suture.measurement.scores.traits import FGSM, accuracy_on, confuses, falls_to, knows, triggered
+from suture.reports.show import plot
 from suture.zoo import convnet
 
 NET = "zoo:convnet,width=2"
@@ -97,6 +98,16 @@ def test_compare_beside_a_run(run: Run, measured: str) -> None:
     assert "it stitched another network called a, of other weights or preprocessing" in err
 
 
+def test_compare_beside_a_matrix_has_no_figure_of_a_curve(run: Run) -> None:
+    assert run(f"matrix {A} {B} {FEW} --fit least-squares --at flatten --controls none --workers 1 --out grid")[0] == 0
+    line = f"compare {A} {B} --data digits --samples 40 --at flatten --by linear_cka --beside grid --out sim"
+    code, out, err = run(line)
+    assert (code, "linear_cka" in out) == (0, True)
+    assert "beside.parquet" in err
+    assert "beside.png" not in err
+    assert len(plot("grid").axes) > 1
+
+
 def test_complexity_of_a_run_and_what_explain_makes_of_it(run: Run, measured: str) -> None:
     code, out, _ = run(f"complexity {measured} --data digits --samples 20 --by numerical-rank,flops --out {measured}")
     assert code == 0
@@ -152,8 +163,11 @@ def test_localise_says_where_a_trait_lies(run: Run) -> None:
     assert set(table["fit_data"]) == {"digits without 0/fit[:60]"}
     assert set(table["score"]) == {"0 taken for 1", "accuracy"}
     assert "wrote" in err
+    assert "conveys of the difference" in run("table traits")[1]
+    assert plot("traits").axes
     code, out, _ = run(f"{line} --controls none --json")
     assert code == 0
+    assert "NaN" not in out
     content = json.loads(out)
     assert {"trait", "verdict", "between", "levels", "sending", "receiving"} <= set(content)
 

@@ -146,6 +146,7 @@ def test_errors_name_options_and_not_arguments(run: Run) -> None:
         assert here in in_options(in_python)
         assert "=" not in in_options(in_python)
     assert "takes no --size; leave it out" in run("data digits --size 8")[2]
+    assert "vit cannot fill size=30 with patch=4" in run("cuts zoo:vit,size=30")[2], "which are no options"
 
 
 # Names

@@ -243,6 +243,7 @@ def test_two_runs_are_compared_where_both_measured() -> None:
         for table in (first, second)
     )
     assert [held.name for held in score.lines[:2]] == ["one", "two"]
+    assert difference.label == "difference in accuracy (pp)"
     assert score.lines[1].value == pytest.approx(100 * two)
     assert difference.lines[0].value == pytest.approx(100 * (two - one))
     low = 100 * (two - one) - 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
@@ -302,6 +303,14 @@ def test_two_matrices_are_compared_cell_by_cell() -> None:
     assert chart.kind == "matrix"
     assert chart.measures[1].lines[0].value.tolist() == [0.0] * 16
     assert "At none of 16 seams are the two certainly different in accuracy." in Read(render(*runs)).text
+
+
+def test_what_is_said_of_several_pairs_names_the_pair() -> None:
+    both = pd.concat([matrix_table(), matrix_table(("B", "A"))], ignore_index=True)
+    charts, said, _ = compare_runs.compare(run_of(both, name="one"), run_of(both, name="two"), ("one", "two"))
+    assert len(charts) == 2
+    assert all(sentence.startswith(("A → B: ", "B → A: ")) for sentence in said)
+    assert '<h1 dir="auto">one and two compared' in render(run_of(both, name="one"), run_of(both, name="two"))
 
 
 def test_runs_without_a_seam_in_common_are_refused() -> None:

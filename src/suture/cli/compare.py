@@ -78,6 +78,7 @@ def compare(chosen: Namespace) -> int:
     """
     from suture.measurement.compare import beside, compare
     from suture.measurement.tables import table as tables
+    from suture.reports.arrange import view_of
     from suture.reports.figures import curve as figures
     from suture.reports.figures import matrix as heatmaps
     from suture.reports.terminal import matrix as grids
@@ -98,9 +99,11 @@ def compare(chosen: Namespace) -> int:
         files += [tables.save(found, folder / SIMILARITIES)]
         files += figures.save(heatmaps.similarities(found), folder / "similarities")
     if measured is not None:
-        joined, figure = beside(measured, found), figures.beside(measured, found)
+        joined = beside(measured, found)
         if folder is not None:
-            files += [tables.save(joined, folder / "beside.parquet"), *figures.save(figure, folder / "beside")]
+            files += [tables.save(joined, folder / "beside.parquet")]
+            if view_of(measured) == "curve":
+                files += figures.save(figures.beside(measured, found), folder / "beside")
     parts: output.Parts = [[grids.similarity_heading(found)], [*grids.similarity_tables(found, output.width())]]
     return output.hand_over(chosen, found, files, parts)
 

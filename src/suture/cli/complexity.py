@@ -72,6 +72,7 @@ def complexity(chosen: Namespace) -> int:
     """
     import pandas as pd
 
+    from suture.data.samples import things
     from suture.measurement.tables import table as tables
     from suture.reports.figures import curve as figures
     from suture.reports.terminal import curve as screen
@@ -96,7 +97,7 @@ def complexity(chosen: Namespace) -> int:
     if folder is not None:
         files += [tables.save(rows, folder / COMPLEXITY)]
         files += figures.save(figures.complexity(rows), folder / "complexity") if of_run else []
-    heading = f"complexity on {len(samples):,} images of {samples.name}"
+    heading = f"complexity on {len(samples):,} {things(samples.images)} of {samples.name}"
     return output.hand_over(chosen, rows, files, [[heading], [screen.complexity_table(rows)]])
 
 

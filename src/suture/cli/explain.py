@@ -41,7 +41,7 @@ def explain(chosen: Namespace) -> int:
     if chosen.json:
         output.show_json(asdict(said))
         return 0
-    output.show_text(str(said))
+    output.show_text(output.in_options(str(said)))
     return 0
 
 

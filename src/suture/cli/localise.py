@@ -89,7 +89,7 @@ def localise(chosen: Namespace) -> int:
         parts: output.Parts = [[f"nothing can be said of where '{made.name}' lies: {error}"]]
     else:
         files += figures.save(figure, folder / "localise") if folder is not None else []
-        parts = [[screen.trait_heading(found)], [screen.trait_table(found)], [str(found)]]
+        parts = output.trait_parts(found)
         record = screen.trait_record(found)
     return output.hand_over(chosen, table, files, parts, record)
 

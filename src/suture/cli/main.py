@@ -42,8 +42,8 @@ from suture.cli import (
     zoo,
 )
 from suture.cli.options import Command
-from suture.cli.output import say
-from suture.common.errors import LeftOut, SutureError
+from suture.cli.output import in_options, say
+from suture.common.errors import LeftOut, SourceError, SutureError
 from suture.common.names import check_name, suggestion
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Parser(argparse.ArgumentParser):
             action = actions.get(str(key).replace("-", "_"))
             if action is None:
                 self.error(f"--config: no setting '{key}'; {suggestion(str(key), actions)}".rstrip("; "))
-            if value is not None:
+            if value is not None and value != []:  # as an option that was not given is written
                 several = action.nargs in ("+", "*")
                 action.required = False
                 if not action.option_strings:  # a positional that need not be given any more
@@ -223,8 +223,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not isinstance(done.code, int | None):
                 return _refuse(str(done.code))
             return done.code or 0
-        except SutureError as error:
+        except SourceError as error:  # which has the arguments of model strings, and not options
             return _refuse(str(error))
+        except SutureError as error:
+            return _refuse(in_options(str(error)))
         except KeyboardInterrupt as interruption:  # a run says how much of it is done
             say(f"suture: {in_options(str(interruption)) or 'interrupted'}")
             return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
@@ -265,7 +267,7 @@ def _run(given: list[str]) -> int:
 
 
 def _refuse(message: str) -> int:
-    say(f"suture: {' '.join(in_options(message).split())}")
+    say(f"suture: {' '.join(message.split())}")
     return 2
 
 
@@ -294,33 +296,6 @@ def _terminations() -> Iterator[list[int]]:
         yield received
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-#: What errors of the package call arguments of functions, and what the command line calls them.
-_OPTIONS = {
-    "at=[(sender cut, receiver cut)]": "--at SENDER_CUT:RECEIVER_CUT",
-    "size=… resizes": "--size PIXELS resizes",
-    ": split=0.2": ": --split 0.2",
-    "use Unchanged()": "choose a recipe that leaves samples as they are, such as digits",
-    "samples_as='flattened'": "--samples-as flattened",
-    "(Relabelled(…, everywhere=True)), or leave out on=": "(relabelled,…,everywhere=True), or none",
-    "data.limited(fit=…)": "--fit-samples N",
-    "give a store=": "give --out FOLDER",
-    "say trust=True": "say --trust",
-    "; those that are no result of training can be named: constants=(…)": ", or leave the untrained controls out, "
-    "--controls itself,shuffled-pairs,clustered-noise",
-} | {
-    f" {name}={after}": f" --{name}{after or ' '}"
-    for name in ("chance", "size", "split", "classes", "margin", "stitch")
-    for after in (";", " ", "")
-}
-
-
-def in_options(message: str) -> str:
-    """Return the message with settings as the command line has them."""
-    for in_python, here in _OPTIONS.items():
-        message = message.replace(in_python, here)
-    return message
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``suture curve`` and ``matrix``, which measure stitches, and ``plan``, which says what these will cost."""
+"""``suture stitch``, ``curve`` and ``matrix``, which measure stitches, and ``plan``, which says what runs cost."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -96,17 +96,19 @@ def seams_of(text: str | None, sides: str) -> list[Any] | None:
     return [seam if len(seam) == 2 else seam[0] for seam in seams]
 
 
-def measure(chosen: Namespace, trials: Any, what: str, on: Any, draw: Any = None) -> tuple[Any, Path | None]:
-    """Say ``what`` is measured ``on`` which data, and measure it; return the table, and the folder if there is one.
+def measure(chosen: Namespace, trials: Any, what: str, data: Any, draw: Any = None) -> tuple[Any, Path | None]:
+    """Say ``what`` is measured, on which data, and measure it; return the table, and the folder if there is one.
 
     ``draw`` draws on a terminal what is known so far.
     """
+    from suture.data.samples import things
     from suture.runs.progress import choose_progress
     from suture.runs.runners import run
     from suture.runs.store.store import Store
 
     store = Store.make(chosen.out) if chosen.out is not None else None
-    output.say(f"{what} on {on.name}: {len(on.fit):,} images to fit, {len(on.score):,} to score")
+    called = things(data.fit.images)
+    output.say(f"{what} on {data.name}: {len(data.fit):,} {called} to fit, {len(data.score):,} to score")
     table = run(
         trials,
         store=store,

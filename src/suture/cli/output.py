@@ -1,12 +1,14 @@
 """What commands print and write: results to standard output, everything else to standard error."""
 
 import json
+import math
 import os
+import shlex
 import shutil
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,33 @@ Parts = list[list[Any]]
 def say(line: str) -> None:
     """Say something that is no result."""
     print(line, file=sys.stderr, flush=True)
+
+
+#: What errors of the package call arguments of functions, and what the command line calls them.
+_OPTIONS = {
+    "at=[(sender cut, receiver cut)]": "--at SENDER_CUT:RECEIVER_CUT",
+    "size=… resizes": "--size PIXELS resizes",
+    ": split=0.2": ": --split 0.2",
+    "use Unchanged()": "choose a recipe that leaves samples as they are, such as digits",
+    "samples_as='flattened'": "--samples-as flattened",
+    "(Relabelled(…, everywhere=True)), or leave out on=": "(relabelled,…,everywhere=True), or none",
+    "data.limited(fit=…)": "--fit-samples N",
+    "give a store=": "give --out FOLDER",
+    "say trust=True": "say --trust",
+    "; those that are no result of training can be named: constants=(…)": ", or leave the untrained controls out, "
+    "--controls itself,shuffled-pairs,clustered-noise",
+} | {
+    f" {name}={after}": f" --{name}{after or ' '}"
+    for name in ("chance", "size", "split", "classes", "margin", "stitch")
+    for after in (";", " ", "")
+}
+
+
+def in_options(message: str) -> str:
+    """Return a message of the package with settings as the command line has them."""
+    for in_python, here in _OPTIONS.items():
+        message = message.replace(in_python, here)
+    return message
 
 
 def say_wrote(files: Sequence[Path]) -> None:
@@ -49,7 +78,16 @@ def show_text(text: str) -> None:
 
 def show_json(content: object) -> None:
     """Print JSON to standard output."""
-    print(json.dumps(content, indent=2), flush=True)
+    print(json.dumps(_without_nan(content), indent=2, allow_nan=False), flush=True)
+
+
+def _without_nan(content: Any) -> Any:
+    """Put ``None`` for numbers that are not finite, which JSON does not have."""
+    if isinstance(content, Mapping):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def answer(chosen: Namespace, record: object, *things: Any) -> None:
@@ -66,7 +104,7 @@ def width() -> int:
 
 
 def curve_parts(table: Any, score: str | None = None) -> Parts:
-    """Return what is printed of a curve. Raises ``DataError`` if the table is none."""
+    """Return what is printed of a curve. Raises ``DataError`` if the table is no curve."""
     from suture.measurement.tables.curve import arrange_curve
     from suture.measurement.tables.explain import say_curve
     from suture.reports.terminal import curve as screen
@@ -74,6 +112,13 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
     shown = arrange_curve(table, score)
     said = ["\n".join(say_curve(shown))]
     return [*_verdict(table, score), [screen.curve_heading(shown)], [screen.curve_table(shown, width())], said]
+
+
+def trait_parts(found: Any) -> Parts:
+    """Return what is printed of an onset: the shares at every cut, and where the trait lies."""
+    from suture.reports.terminal import curve as screen
+
+    return [[screen.trait_heading(found)], [screen.trait_table(found)], [str(found)]]
 
 
 def _verdict(table: Any, score: str | None) -> Parts:
@@ -91,7 +136,7 @@ def _verdict(table: Any, score: str | None) -> Parts:
 
 
 def matrix_parts(table: Any, score: str | None = None) -> Parts:
-    """Return what is printed of matrices, with their summary by depth. Raises ``DataError`` if the table is none."""
+    """Return what is printed of matrices, with their summary by depth. Raises ``DataError`` if it is no matrix."""
     from suture.measurement.tables.explain import say_matrix
     from suture.measurement.tables.matrix import arrange_matrix
     from suture.reports.terminal import matrix as grids
@@ -151,7 +196,7 @@ def hand_over(
     answer(chosen, whole, *[line for part in parts if any(part) for line in ("", *part)][1:])
     say_wrote(files)
     if not chosen.json and files and "table.parquet" in {file.name for file in files}:
-        say(f"what holds, and what must not be concluded: suture explain {files[0].parent}")
+        say(f"what holds, and what must not be concluded: suture explain {shlex.quote(str(files[0].parent))}")
     if failed:
         reasons = "; ".join(screen.failures(table))
         say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")

@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from suture.cli import output
-from suture.cli.options import JSON, command, named_path, option
+from suture.cli.options import JSON, command, named_path, option, patterns_of
 from suture.common.errors import SutureError
 
 NAME = "report.html"  #: the file in the folder, if no other is named
@@ -45,7 +45,7 @@ def report(chosen: Namespace) -> int:
     for given in chosen.folders:
         named = of_study(given)
         run = read(named[0] if named is not None else given)
-        asked = chosen.study.split(",") if chosen.study is not None else named[1:] if named is not None else ()
+        asked = patterns_of(chosen.study) or () if chosen.study is not None else named[1:] if named is not None else ()
         runs.append(only(run, tuple(dict.fromkeys(asked))) if asked else run)
     place = Path(chosen.folders[0]).expanduser()
     if chosen.out is not None:

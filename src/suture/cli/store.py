@@ -1,4 +1,4 @@
-"""``suture status``, ``table`` and ``verify``, which look at the folder of a run."""
+"""``suture status``, ``table``, ``clean`` and ``verify``: the folder of a run."""
 
 import shlex
 from argparse import Namespace
@@ -75,19 +75,21 @@ def table(chosen: Namespace) -> int:
 
 
 def _parts(table: Any, command: str | None) -> output.Parts:
-    """Return the table as the command that made it shows it; if it was made in Python, as what it can be read as."""
+    """Return the table as the command that made it shows it."""
+    from suture.measurement.tables.onset import onset
     from suture.measurement.tables.table import main_score
+    from suture.reports.arrange import pairs_of, view_of
     from suture.reports.terminal import store as stores
 
-    views = [output.curve_parts, output.matrix_parts]
-    if command is not None and "matrix" in shlex.split(command)[1:2]:
-        views.reverse()
-    for view in views:
-        try:
-            return view(table)
-        except DataError:  # several curves, say
-            continue
-    return [[stores.trials_table(table, main_score(table))]]
+    by_matrix = command is not None and "matrix" in shlex.split(command)[1:2]  # also of one seam
+    view = "matrix" if by_matrix else view_of(table)
+    try:
+        if view == "trait":
+            (carrier, reference), trait = pairs_of(table[table["control"] == ""])[0], str(table["score"].iloc[0])
+            return output.trait_parts(onset(table, trait, carrier, reference))
+        return output.curve_parts(table) if view == "curve" else output.matrix_parts(table)
+    except DataError:  # several curves, say
+        return [[stores.trials_table(table, main_score(table))]]
 
 
 @command(

@@ -128,9 +128,11 @@ def train(chosen: Namespace) -> int:
     card = cards.pop(str(folder))
     output.answer(chosen, {"folder": str(folder), **card, "epochs_kept": cards}, *card_parts(card))
     output.say_wrote(made)
-    variants = f" --variant {shlex.join(chosen.variant)}" if chosen.variant else ""
-    words = f"suture curve {shlex.quote(chosen.out)} OTHER --data {shlex.quote(chosen.data)}{variants}"
-    say(f"use it as a model: {words}")
+    words = ["suture", "curve", chosen.out, "OTHER", "--data", chosen.data]
+    for name in ("size", "classes", "split"):
+        words += [f"--{name}", str(getattr(chosen, name))] if getattr(chosen, name) is not None else []
+    words += ["--variant", *chosen.variant] if chosen.variant else []
+    say(f"use it as a model: {shlex.join(words)}")
     return 0
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,8 @@ from suture.measurement.tables.onset import Onset, onset
 from suture.measurement.tables.table import main_score, not_converged, rows_of, say_quick, summary, works_apart
 from suture.reports.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.reports.style import SERIES, name_of, place_of
+
+View = Literal["trait", "curve", "curves", "matrix"]
 
 _TRAINED = "trained sender"  #: what the trials themselves are called beside their controls
 _MOST = 12  #: curves that are drawn
@@ -56,18 +59,37 @@ class Evidence:
     rest: Sequence[str] = ()
 
 
-def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Evidence:
-    """Read a table as the first of these that it is: two ways of stitching that place a trait, curves, or a matrix."""
-    plain = table[table["control"] == ""]
+def view_of(table: pd.DataFrame) -> View:
+    """Return what a table of trials is: a trait that was stitched both ways, a curve or several, or a matrix.
+
+    ``localise`` puts the trait first, which is the score of no task. Networks that are joined at one seam each are a
+    matrix of one cut.
+    """
+    plain = table[table["control"] == ""] if "control" in table else table
     seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
-    pairs = len(seams[["sender", "receiver"]].drop_duplicates())
-    views: tuple[Callable[[pd.DataFrame, pd.DataFrame | None], Evidence], ...]
-    views = (_curves, _matrix) if pairs < 2 else (_localised, _curves, _matrix)
-    if seams.duplicated(["sender", "receiver", "receiver_cut"]).any():
-        views = (_matrix,)  # several sender cuts to one receiver cut
-    for view in views:
+    pairs = pairs_of(seams)
+    if len(pairs) == 2 and pairs[0] == pairs[1][::-1] and str(table["score"].iloc[0]) not in default_names():
+        return "trait"
+    several_to_one = seams.duplicated(["sender", "receiver", "receiver_cut"]).any()
+    if several_to_one or len(pairs) == len(seams) > 1:
+        return "matrix"
+    return "curve" if len(pairs) < 2 else "curves"
+
+
+def pairs_of(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the pairs (sender, receiver) of some rows, each once."""
+    return list(rows[["sender", "receiver"]].drop_duplicates().itertuples(index=False, name=None))
+
+
+def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Evidence:
+    """Read a table as what it is; as curves or a matrix if a trait cannot be placed."""
+    views: dict[View, tuple[Callable[[pd.DataFrame, pd.DataFrame | None], Evidence], ...]] = {
+        "trait": (_localised, _curves, _matrix),
+        "matrix": (_matrix,),
+    }
+    for arrange in views.get(view_of(table), (_curves, _matrix)):
         try:
-            return view(table, similarities)
+            return arrange(table, similarities)
         except DataError:
             continue
     note = "This table is neither one curve nor one matrix, so nothing is drawn; suture table shows its rows."
@@ -76,8 +98,7 @@ def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> E
 
 def _curves(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
     """Return a curve for each pair of networks, if each is one."""
-    plain = table[table["control"] == ""]
-    pairs = list(plain[["sender", "receiver"]].drop_duplicates().itertuples(index=False))
+    pairs = pairs_of(table[table["control"] == ""])
     rest: list[Chart] = [similarity(similarities)] if similarities is not None and len(similarities) else []
     if len(pairs) < 2:
         return Evidence(
@@ -99,16 +120,9 @@ def _matrix(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
 
 
 def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
-    """Return where a trait lies, if two networks were stitched both ways and the first score is none of a task's own.
-
-    ``localise`` puts the trait first.
-    """
+    """Return where a trait lies."""
     plain = table[table["control"] == ""]
-    pairs = list(plain[["sender", "receiver"]].drop_duplicates().itertuples(index=False, name=None))
-    trait = str(table["score"].iloc[0])
-    if len(pairs) != 2 or pairs[0] != pairs[1][::-1] or trait in default_names():
-        raise DataError("this is no trait stitched both ways")
-    carrier, other = pairs[0]
+    (carrier, other), trait = pairs_of(plain)[0], str(table["score"].iloc[0])
     found = onset(table, trait, carrier, other)
     said = [line.strip() for line in str(found).splitlines()]
     rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]

@@ -14,7 +14,7 @@ from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.matrix import Block
 from suture.reports.style import SERIES, look_of
 
-SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
+SCORE, PENALTY, DIFFERENCE, SIMILARITY = "Score", "Penalty", "Difference", "Similarity"  #: what a measure shows
 Bright = Literal["high", "low", "middle"]  #: which end of a scale is bright
 OPEN = "not converged: the penalty is an upper bound"  #: what a hollow point, a ring in a cell and a ° mean
 APART = "works on activations the receiver never had"  #: what a cross on a point and a † mean
@@ -97,7 +97,8 @@ class Measure:
     @property
     def label(self) -> str:
         """Name and unit, for an axis."""
-        what = {SCORE: f"test {self.of}", PENALTY: f"penalty of {self.of}"}.get(self.show, self.of)
+        named = {SCORE: "test", PENALTY: "penalty of", DIFFERENCE: "difference in"}
+        what = f"{named[self.show]} {self.of}" if self.show in named else self.of
         return what + (f" ({self.unit})" if self.unit else "")
 
     @property

@@ -7,6 +7,7 @@ import pandas as pd
 
 from suture.common.errors import DataError, SutureError
 from suture.common.validation import check_kind
+from suture.reports.arrange import pairs_of, view_of
 from suture.reports.export import read_tables
 from suture.reports.html import Run, read, render
 from suture.runs.store.files import write_page
@@ -22,11 +23,12 @@ _SOURCE = "a table, a Store, or the folder of a run"
 def plot(
     source: Source, similarities: pd.DataFrame | None = None, *, score: str | None = None, margin: float | None = None
 ) -> "Figure":
-    """Draw a table as what it is: a curve, a matrix, similarity indices or complexity; return the figure.
+    """Draw a table as what it is: a curve, a matrix, where a trait lies, similarity indices or complexity.
 
-    ``source`` is a table of ``run``, ``compare`` or ``complexity``, or the folder of a run. With ``similarities`` a
-    curve has what these say below it. ``score`` is the accuracy, or the first, unless it is named; ``margin`` a penalty
-    that counts as none, for the verdict: 3 pp if the score is a fraction. ``figure.savefig("ab.pdf")`` writes it.
+    Return the figure. ``source`` is a table of ``run``, ``compare`` or ``complexity``, or the folder of a run. With
+    ``similarities`` a curve has what these say below it. ``score`` is the accuracy, or the first, unless it is named;
+    ``margin`` a penalty that counts as none, for the verdict: 3 pp if the score is a fraction.
+    ``figure.savefig("ab.pdf")`` writes it.
     Raises ``DataError`` if nothing suits the table.
     """
     from suture.reports.figures import curve as curves
@@ -39,11 +41,12 @@ def plot(
         return curves.complexity(table)
     if similarities is not None:
         return curves.beside(table, similarities, score)
-    plain = table[table["control"] == ""] if "control" in table else table
-    if {"sender_cut", "receiver_cut"} <= {*plain} and plain.drop_duplicates(["sender_cut", "receiver_cut"])[
-        "receiver_cut"
-    ].duplicated().any():
+    view = view_of(table) if "sender_cut" in table else "curve"
+    if view == "matrix":
         return matrices.matrix(table, score)
+    if view == "trait" and score is None:
+        (carrier, reference), trait = pairs_of(table[table["control"] == ""])[0], str(table["score"].iloc[0])
+        return curves.localisation(table, trait, carrier, reference)[0]
     return curves.curve(table, score, margin)
 
 

@@ -576,5 +576,5 @@ class Maps:
                 axes,
                 values,
                 colours,
-                lambda x, short=percent: with_minus(f"{x:.{0 if short or abs(x) >= 100 else 2}f}"),  # type: ignore[misc]
+                lambda x, short=percent: with_minus(f"{x:z.{0 if short or abs(x) >= 100 else 2}f}"),  # type: ignore[misc]
             )

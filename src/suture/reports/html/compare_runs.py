@@ -11,10 +11,9 @@ from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.explain import say_open, share_of, spread_words
 from suture.reports.arrange import scores_of
-from suture.reports.charts import PENALTY, SCORE, Bright, Chart, Line, Measure
+from suture.reports.charts import DIFFERENCE, PENALTY, SCORE, Bright, Chart, Line, Measure
 from suture.reports.html.runs import Run
 
-DIFFERENCE = "Difference"
 _SHOWN = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
 
 
@@ -44,7 +43,8 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart
     for (ours, theirs), found in matched.items():
         penalties = bool(others) or ours != theirs  # of other receivers, whose scores are no measure of one another
         charts.append(_chart(found, names, penalties))
-        said += _said(*found[0], names, penalties)
+        pair = f"{found[0][1]}: " if len(matched) > 1 else ""
+        said += [f"{pair}{one}" for one in _said(*found[0], names, penalties)]
     return charts, said, [_say_others(others)] if others else []
 
 

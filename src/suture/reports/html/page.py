@@ -121,14 +121,16 @@ def _page_of_two(first: Run, second: Run) -> Page:
     apart = [(name, ", ".join(ours[name]), ", ".join(theirs[name])) for name in ours if ours[name] != theirs[name]]
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
     table = ("table", studies.words_table("What differs, by what the tables say", ("", *names), apart))
-    (title, *said), (front, *rest) = said or ["Neither run has a figure there to compare."], charts
+    called = f"{names[0]} and {names[1]} compared"
+    said = said or ["Neither run has a figure there to compare."]
+    title, *said = [called, *said] if len(charts) > 1 else said
+    front, *rest = charts
     sections = [
         Section("Further figures", [("figure", chart) for chart in rest], "figures"),
         Section("What differs between the two", [table if apart else alike]),
     ]
     for run, name in ((first, names[0]), (second, names[1])):
         sections += [_failures(run, f" in {name}"), *_appendix(run, of=f" of {name}")]
-    called = f"{names[0]} and {names[1]} compared"
     return Page(title, f"{called}. {asked}", said, sections, before, front, tab=called)
 
 

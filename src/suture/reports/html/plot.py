@@ -389,7 +389,7 @@ def _cells(chart: Chart, measure: Measure, line: Line, sets: dict[str, Any], str
     light = np.abs(share - 0.5) < 0.3 if measure.bright == "middle" else share > 0.6
     digits = 0 if measure.unit in ("%", "pp") else 2
     labels = np.array([_label(chart, measure, line, i) for i in range(values.size)], object).reshape(values.shape)
-    texts = np.array([f"{value:.{digits}f}" for value in line.value], object).reshape(values.shape)
+    texts = np.array([f"{value:z.{digits}f}" for value in line.value], object).reshape(values.shape)
     place: dict[str, Any] = {"x": list(range(across)), "y": list(range(rows)) if strip is None else [strip]}
     place["yaxis"] = "y" if strip is None else "y2"
     traces: Traces = [

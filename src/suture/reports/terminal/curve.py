@@ -233,4 +233,4 @@ def _share(way: Way, cut: str) -> str:
     if not np.isfinite(value):
         return ""
     mark = " ←" if cut == way.onset else "  "
-    return f"{value:.0f} [{low:.0f}, {high:.0f}]{mark}"
+    return f"{value:z.0f} [{low:z.0f}, {high:z.0f}]{mark}"

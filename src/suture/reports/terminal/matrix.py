@@ -141,7 +141,7 @@ def _cell(value: float, marks: Sequence[bool], shown: Matrix, digits: int) -> st
     failed, open_, apart = map(bool, marks)
     if np.isnan(value):
         return "×" if failed else ""
-    number = f"{100 * value:.{digits}f}" if shown.percent else f"{value:.{digits + 1}f}"
+    number = f"{100 * value:z.{digits}f}" if shown.percent else f"{value:z.{digits + 1}f}"
     return number + "°" * open_ + "†" * apart + "*" * failed
 
 
