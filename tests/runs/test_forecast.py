@@ -18,7 +18,7 @@ from suture.measurement.trials.controls import clustered_noise, shuffled_pairs
 from suture.measurement.trials.plans import Plan, curve
 from suture.reports.terminal.forecast import forecast_table, record
 from suture.runs.forecast import PROCESS, Forecast, Memory, estimate_memory, forecast
-from suture.runs.runners import Local
+from suture.runs.runners import Deferred, Local
 from suture.runs.store.store import TRIALS, Store
 from trained import convnets, few_digits
 
@@ -64,6 +64,14 @@ def test_the_store_says_what_is_done_and_how_long_the_rest_takes(tmp_path: Path)
     assert forecast(plan(), store=store, retry=True).left == 5
 
 
+def test_a_damaged_record_is_still_to_be_measured(tmp_path: Path) -> None:
+    store = Store.make(tmp_path)
+    store.keep(TRIALS, plan()[0].key, {"status": "ok", "scores": {}, "seconds": 1.0}, b"")
+    (record,) = tmp_path.glob("trials/*/measurement.json")
+    record.write_text(record.read_text().replace("1.0", "2.0"))
+    assert forecast(plan(), store=store).left == 8
+
+
 def test_when_all_is_done_nothing_is_left_and_no_budget_is_too_small(tmp_path: Path) -> None:
     store = Store.make(tmp_path)
     for trial in plan():
@@ -75,6 +83,8 @@ def test_when_all_is_done_nothing_is_left_and_no_budget_is_too_small(tmp_path: P
 def test_a_plan_without_trials_is_refused() -> None:
     with pytest.raises(DataError, match="this plan has no trial; plan at least one"):
         forecast(Plan(()))
+    with pytest.raises(DataError, match="trials, not what is planned once networks are trained"):
+        forecast([Deferred((), list)])  # type: ignore[list-item]
 
 
 def test_workers_below_one_are_refused() -> None:

@@ -1,5 +1,6 @@
 """The pool: the same bits as one process, and a worker that dies takes nothing with it."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,12 +15,13 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from suture import curve, run
-from suture.common.errors import RunnerError
+from suture.common.errors import OutputError, RunnerError
 from suture.core.activations.cache import Activations
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
 from suture.runs.progress import Silent
 from suture.runs.runners import Interrupted, Job, Local, Outcome, Runner, TrainingTask
+from suture.runs.store.store import Store
 from trained import few_digits, hybrids
 
 
@@ -81,6 +83,16 @@ def test_a_trial_whose_worker_dies_is_begun_again_and_fails_alone_where_that_doe
     assert_frame_equal(
         found[found["control"] == ""].drop(columns="seconds").reset_index(drop=True), alone.drop(columns="seconds")
     )
+
+
+def test_a_full_disk_is_no_dead_worker(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("suture.runs.runners.transport.save_sealed", full)
+    with pytest.raises(OutputError, match="No space left on device; free some space"):
+        run(plan(controls=()), store=tmp_path / "run", on=Local(workers=2, retries=1))
+    assert not Store(tmp_path / "run").failures()
 
 
 @pytest.mark.kills

@@ -21,12 +21,13 @@ from suture.measurement.tables.table import load
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
+from suture.runs.forecast import estimate_memory, forecast
 from suture.runs.progress import Lines, Silent
 from suture.runs.runners import Deferred, Faulty, Interrupted, Local, Outcome, Runner, TrainingTask, tasks
 from suture.runs.runners.faulty import FAILED
 from suture.runs.runners.run import attempt
 from suture.runs.store.store import Store
-from trained import few_digits, hybrid, hybrids, wrap
+from trained import convnets, few_digits, hybrid, hybrids, wrap
 
 
 @dataclass(frozen=True)
@@ -294,6 +295,21 @@ def test_an_interrupted_run_goes_on(tmp_path, stops_after):
     assert_frame_equal(timeless(found), timeless(run(trials)))
 
 
+def test_an_interrupted_run_tells_what_failed_from_what_is_measured(tmp_path):
+    with pytest.raises(Interrupted, match=r"0 of 4 trials are measured and kept in .*; 2 failed; the same call"):
+        run(plan(), store=tmp_path / "run", on=Faulty(failing=1.0, stops_after=2))
+
+
+def test_a_budget_is_for_what_is_still_to_be_measured(tmp_path):
+    small = curve(*convnets(), data=few_digits(), at=["stage3.relu"], fit=LeastSquares(), controls=())
+    descent = TaskLoss(steps=2, check=2, batch=256)
+    large = curve(*convnets(), data=few_digits(), at=["stage1.relu"], fit=descent, controls=())
+    ram = sum(estimate_memory(list(trials)).of(1) for trials in (small, large)) // 2
+    run(large, store=tmp_path / "run")
+    assert forecast([*large, *small], store=tmp_path / "run", ram=ram).left == 1
+    assert len(run([*large, *small], store=tmp_path / "run", on=Local(workers=1, ram=ram), extend=True))
+
+
 def test_an_interrupted_run_without_a_store_says_what_is_lost():
     with pytest.raises(Interrupted, match="2 of 4 trials were measured, and kept nowhere; give a store="):
         run(plan(), on=Faulty(stops_after=2))
@@ -395,6 +411,19 @@ def test_networks_are_trained_once_and_then_stitched(tmp_path):
     assert_frame_equal(run([later(notes)], store=tmp_path / "run"), table)
     assert notes.read_text() == "AB"
     assert Store(tmp_path / "run").finished("networks") == {"key-of-A", "key-of-B"}
+
+
+def test_networks_that_are_trained_first_may_be_planned_with_more(tmp_path):
+    def among(a: str, b: str) -> Deferred:
+        bases = (Ready(a, tmp_path / "notes"), Ready(b, tmp_path / "notes"))
+        return Deferred(bases, lambda a, b: curve(a, b, data=few_digits(), fit=LeastSquares(), at="embed", controls=()))
+
+    first = run([among("A", "B")], store=tmp_path / "run")
+    more = run([among("A", "B"), among("B", "C")], store=tmp_path / "run")
+    assert (tmp_path / "notes").read_text() == "ABC"
+    assert len(more) == 2 * len(first)
+    with pytest.raises(StoreError, match="holds another run"):
+        run([among("A", "D")], store=tmp_path / "run")
 
 
 def test_a_run_stopped_between_training_and_stitching_goes_on(tmp_path):

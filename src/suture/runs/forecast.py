@@ -9,6 +9,7 @@ all processes, so neither counts. Bytes of memory are rather too many than too f
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -19,7 +20,7 @@ import torch
 from torch import nn
 
 from suture.common.devices import free_memory
-from suture.common.errors import DataError, DeviceError, RunnerError
+from suture.common.errors import DataError, DeviceError, RunnerError, StoreError
 from suture.common.mapped import is_mapped
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
@@ -143,14 +144,19 @@ def forecast(
     trials = list(plan)
     if not trials:
         raise DataError("this plan has no trial; plan at least one: suture.curve(…), suture.matrix(…)")
+    for trial in trials:
+        check_kind("what is planned", trial, Trial, "trials, not what is planned once networks are trained")
     if workers is not None and workers < 1:
         raise RunnerError(f"workers={workers}: give at least 1, or leave it out for all {cores()} cores")
     distinct = {trial.key: trial for trial in trials}
     kept = Store(store) if isinstance(store, str | Path) else store
-    measured = distinct.keys() & kept.finished() if kept is not None else set()
+    took: dict[str, float] = {}  # seconds of what is measured
+    if kept is not None:
+        for key in distinct.keys() & kept.finished():
+            with suppress(StoreError):  # damaged: a run measures it again
+                took[key] = float(kept.record(TRIALS, key)["seconds"])
     failed = distinct.keys() & kept.failures().keys() if kept is not None and not retry else set()
-    left = [trial for key, trial in distinct.items() if key not in measured | failed]
-    took = [float(kept.record(TRIALS, key)["seconds"]) for key in measured] if kept is not None else []
+    left = [trial for key, trial in distinct.items() if key not in took.keys() | failed]
     memory = estimate_memory(left, disk)
     wanted = max(1, min(workers if workers is not None else cores(), len(left)))
     needs = {need.key: need for trial in left for need in trial.needs}.values()
@@ -174,7 +180,7 @@ def forecast(
         activations=activations,
         disk=min(activations - recomputed, max(allowed, held)) + written,
         recomputed=recomputed,
-        cpu_seconds=len(left) * fmean(took) if took else None,
+        cpu_seconds=len(left) * fmean(took.values()) if took else None,
         ram_budget=ram,
         disk_budget=allowed,
     )

@@ -80,7 +80,7 @@ class Local(Runner):
         wanted = self.workers if self.workers is not None else cores()
         if not trials or (self.ram is None and wanted == 1):
             return self
-        memory = estimate_memory(trials)
+        memory = estimate_memory(trials, None if self.disk is None else parse_size(self.disk))
         if self.ram is None and memory.of(1) > self.ram_budget:  # an estimate refuses nobody who set no budget
             return replace(self, workers=1)
         able = memory.fits_in(self.ram_budget)

@@ -89,7 +89,8 @@ def run(
     go_on = f"go on with: {command}" if command is not None else "the same call goes on from there"
     try:
         while not work.exhausted or (until_converged and work.deepen()):
-            runner = runner.prepared(tuple(work.trials.values()), device)
+            unmeasured = tuple(task.trial for task in work.todo.values() if isinstance(task, Measuring))
+            runner = runner.prepared(unmeasured, device)
             with _scratch(opened) as scratch, closing(runner.run(work, scratch)) as outcomes:
                 for task, outcome in outcomes:
                     work.keep(task, outcome)
@@ -365,7 +366,7 @@ class Work:
                 trials = list(item.make(*(self.networks[base.key] for base in item.bases)))
                 described = [describe_trial(trial) for trial in trials]
                 if self.store is not None:
-                    self.store.plans.add(described, self._settings(trials))
+                    self.store.plans.add(described, self._settings(trials), later=True)
                 known, before = len(self.trials), len(self.todo)
                 self._add_trials(trials)
                 fresh, unmeasured = len(self.trials) - known, len(self.todo) - before
@@ -458,13 +459,16 @@ class Work:
     def say_so_far(self) -> str:
         """How much is done, in words."""
         planned = self.trials.keys()
+        measured = {key for key, record in self.records.items() if record["status"] == "ok"}
+        failed = len(planned & self.records.keys() - measured)
+        more = f"; {failed} failed" if failed else ""
         if self.store is None:
-            return f"{len(self.records)} of {len(planned)} trials were measured, and kept nowhere; give a store="
+            return f"{len(measured)} of {len(planned)} trials were measured{more}, and kept nowhere; give a store="
         if not planned:
             trained = len(self.store.finished(NETWORKS) & self.bases.keys())
             return f"{trained} of {len(self.bases)} networks are trained and kept in {self.store.path}"
-        done = len(planned & (self.records.keys() | self.store.finished()))
-        return f"{done} of {len(planned)} trials are measured and kept in {self.store.path}"
+        done = len(planned & (measured | self.store.finished()))
+        return f"{done} of {len(planned)} trials are measured and kept in {self.store.path}{more}"
 
     def check_bases(self) -> None:
         """Raise ``RunnerError`` if networks could not be trained, or trials could not be planned for that reason."""

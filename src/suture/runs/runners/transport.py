@@ -39,6 +39,7 @@ from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.data.samples import tensor_digest
 from suture.measurement.trials.trial import Trial
+from suture.runs.store.files import writing_to
 
 Refer = Callable[[object], str | None]  # the key to send instead of a thing, if any
 
@@ -152,7 +153,7 @@ def _pack_images(samples: Samples, folder: Path | None) -> bytes:
         return pickle.dumps(safetensors.torch.save({"images": samples.images.detach().cpu().contiguous()}))
     path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
     if not path.exists():
-        with written_whole(path) as temporary:
+        with writing_to(folder), written_whole(path) as temporary:
             save_sealed(temporary, "images", samples.images)
     return pickle.dumps(path)
 

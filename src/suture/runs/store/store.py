@@ -379,7 +379,7 @@ class Plans:
                 f"{VERSION}: numbers may differ. Name another folder; 'suture table {self.store}' still reads this one"
             )
         known = self.keys()
-        if known and not (extend or keys <= known or keys >= known):
+        if known and not (extend or keys <= known or keys >= self.keys(later=False)):
             differences = [
                 f"{name} was {_to_words(old)} and is now {_to_words(settings.get(name))}"
                 for name, old in self.settings().items()
@@ -390,10 +390,20 @@ class Plans:
                 "folder; or, to measure both into one table, say so: run(…, extend=True), on the command line --extend"
             )
 
-    def add(self, trials: Sequence[Described], settings: Mapping[str, Any], bases: Sequence[str] = ()) -> None:
-        """Write down what a run is about to measure; ``bases`` are keys of networks that it is to train."""
+    def add(
+        self,
+        trials: Sequence[Described],
+        settings: Mapping[str, Any],
+        bases: Sequence[str] = (),
+        later: bool = False,
+    ) -> None:
+        """Write down what a run is about to measure.
+
+        ``bases`` are keys of networks that it is to train; trials that it plans ``later`` are known only after that.
+        """
         entries = [{name: value for name, value in asdict(trial).items() if value != ""} for trial in trials]
-        content = {"settings": settings, "bases": sorted(bases), "trials": entries}
+        content: Record = {"settings": settings, "bases": sorted(bases), "trials": entries}
+        content |= {"later": True} if later else {}
         name = digest(content["bases"], json.dumps(content["trials"], ensure_ascii=False))[:12]  # what is planned
         if not list(self.folder.glob(f"*-{name}.json")):
             number = 1 + max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
@@ -414,9 +424,12 @@ class Plans:
         """The keys of the networks that are trained for this run."""
         return {key for plan in self._read() for key in plan["bases"]}
 
-    def keys(self) -> set[str]:
-        """The keys of all trials and base models that were planned, but for those that only deepen others."""
-        trials = (trial for plan in self._read() for trial in plan["trials"])
+    def keys(self, later: bool = True) -> set[str]:
+        """Return the keys of all trials and base models that were planned, but for those that only deepen others.
+
+        Without ``later``, those of trials that were planned once networks were trained are left out as well.
+        """
+        trials = (trial for plan in self._read() if later or "later" not in plan for trial in plan["trials"])
         return self.bases() | {trial["key"] for trial in trials if "deepens" not in trial}
 
     def settings(self) -> Record:

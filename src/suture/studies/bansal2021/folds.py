@@ -37,10 +37,10 @@ def plan_folds(base: BaseModel, seed: int) -> Beside:
 
 def fold_at_each_cut(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
     """Put a random stitch at each cut of a network, fold it if possible, and return a row per cut."""
-    rows = []
+    rows, images = [], images.to(network.device)
     for cut in network.cuts:
         family = stitch_for(cut.shape, cut.shape)
-        stitch = draw_values(family.build(cut.shape, cut.shape), f"{cut.name} {seed}")
+        stitch = draw_values(family.build(cut.shape, cut.shape), f"{cut.name} {seed}").to(network.device)
         joined = Stitched(Seam.at(network, network, cut), stitch).eval()
         fold = can_fold(joined)
         rows.append(

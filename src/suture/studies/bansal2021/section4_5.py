@@ -290,7 +290,7 @@ ROADS = (
             draw_lines(("SimCLR and supervised", _SIMCLR_CKA), ("two supervised", _SUPERVISED_CKA), column="value"),
         ),
         ("a SimCLR network meets the supervised networks of other seeds, which began with other weights",),
-        (f"one SimCLR network, hence two pairs: {FEW_SEEDS}", SAMPLED),
+        (f"one SimCLR network, which meets the supervised ones of all other seeds: {FEW_SEEDS}", SAMPLED),
         tables=BOTH,
     ),
     Study(
