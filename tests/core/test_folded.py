@@ -266,6 +266,29 @@ class Sized(nn.Module):
         return (self.one(h) * h.shape[self.dim] + self.other(h)).flatten(1)
 
 
+class Attending(nn.Module):
+    """Tokens; the scale of its attention is read off the tensor, by a size counted from the end."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.emb = nn.Linear(5, width)
+        self.q, self.k, self.v = (nn.Linear(width, width) for _ in "qkv")
+
+    def forward(self, x):
+        x = self.emb(x.flatten(2))
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return ((q @ k.transpose(-1, -2) * x.size(-1) ** -0.5 * 30).softmax(-1) @ v).mean(1)
+
+
+def test_a_size_counted_from_the_end_may_be_that_of_the_features():
+    x = torch.rand(3, 4, 1, 5, generator=torch.Generator().manual_seed(0))
+    nets = [Network(seeded(lambda w=w: Attending(w), w), example=x, name=str(w)) for w in (6, 24)]
+    model = stitched(*nets, "emb")
+    with torch.no_grad():
+        next(model.stitch.parameters()).mul_(20)
+    assert agrees(model, model.folded(), x)
+
+
 def test_a_size_that_the_stitch_changes_must_not_be_read():
     for dim in (1, 2):
         b = Network(seeded(lambda dim=dim: Sized(dim)), example=images(2, 8), name="sized")

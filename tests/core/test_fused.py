@@ -380,6 +380,11 @@ def test_a_stitch_with_a_hook_is_left_alone():
     assert fuse_stitch(stitch) is stitch
 
 
+def test_a_stitch_with_a_norm_of_each_batch_is_left_alone():
+    stitch = nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False), nn.Conv2d(3, 4, 1)).eval()
+    assert fuse_stitch(stitch) is stitch
+
+
 def test_a_stitch_that_is_no_chain_is_left_alone():
     stitch = Made(_twice, {})
     assert fuse_stitch(stitch) is stitch

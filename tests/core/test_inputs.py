@@ -15,9 +15,9 @@ import suture
 from loops import each
 from models import scrambled
 from suture import Network, indices, load_data
-from suture.common.errors import DataError, NetworkError
+from suture.common.errors import CutError, DataError, NetworkError
 from suture.core.activations.cache import Activations
-from suture.core.stitches import Identity, Linear
+from suture.core.stitches import Identity, Layers, Linear
 from suture.data.inputs import PADDING
 from suture.data.tasks import IGNORED, DenseClassification, NextToken, OwnOutputs
 from suture.fits import (
@@ -479,3 +479,9 @@ def test_networks_of_two_tokenisers_are_refused():
     suture.Seam.at(one, same, "tokens")
     with pytest.raises(NetworkError, match=r"by a tokeniser one, and .* by a tokeniser other"):
         suture.Seam.at(one, other, "tokens")
+
+
+def test_layers_that_read_a_mask_are_not_fine_tuned():
+    network = Network(words(0), example=texts(4, 0))
+    with pytest.raises(CutError, match="read masks or positions beside the tensor, which a copy is not given"):
+        Layers(network, "first")

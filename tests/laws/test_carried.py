@@ -7,6 +7,7 @@ from torch import Tensor, nn
 import suture
 from suture import fits, tasks
 from suture.common.errors import FoldError
+from suture.core.stitches import Diagonal, Identity, Permutation
 
 VOCABULARY, WIDTH, LENGTH = 11, 6, 8
 
@@ -73,3 +74,10 @@ def test_a_stitch_that_is_no_map_of_features_carries_nothing():
     stitched = joined()
     with pytest.raises(FoldError, match="same matrix"):
         suture.Stitched(stitched.seam, Bent()).carry(torch.ones(WIDTH))
+
+
+@pytest.mark.parametrize("family", [Identity(), Permutation(), Diagonal()])
+def test_features_of_tokens_are_carried_by_stitches_that_are_multiples_of_the_identity(family):
+    stitched = joined()
+    stitch = family.build((LENGTH, WIDTH), (LENGTH, WIDTH))
+    torch.testing.assert_close(suture.Stitched(stitched.seam, stitch).carry(torch.ones(WIDTH)), torch.ones(WIDTH))

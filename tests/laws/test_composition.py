@@ -8,6 +8,7 @@ part of what is drawn.
 
 from itertools import pairwise
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from loops import each
 from models import ZOO, images, made_of, plain, scrambled, small, split_everywhere, zoo_model, zoo_network
 from programs import Program, programs
 from suture import Network, Preprocess
+from suture.common.errors import CutError
 
 BATCHES = (1, 3)
 
@@ -52,6 +54,8 @@ def test_the_parts_between_cuts_compose(name):
         assert torch.equal(far, network.upto(cuts[-1])(x))
         middle = cuts[len(cuts) // 2]
         assert torch.equal(network.between(middle, middle)(network.upto(middle)(x)), network.upto(middle)(x))
+    with pytest.raises(CutError, match="give the earlier cut first"):
+        network.between(cuts[1], cuts[0])
 
 
 def test_the_preprocessing_is_part_of_the_prefix():

@@ -17,8 +17,17 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models import images, made_of, small
-from suture import Network, Preprocess, Seam, Trial, controls, curve, load_data, matrix, measure
-from suture.common.errors import CheckpointError, CutError, DataError, FitError, FrozenError, NetworkError, SutureError
+from suture import Network, Preprocess, Seam, Stitched, Trial, controls, curve, load_data, matrix, measure
+from suture.common.errors import (
+    CheckpointError,
+    CutError,
+    DataError,
+    FitError,
+    FrozenError,
+    NetworkError,
+    ShapeError,
+    SutureError,
+)
 from suture.data import Data, Samples
 from suture.fits import Converged, LeastSquares, Quick
 from suture.measurement.scores.scores import Accuracy
@@ -199,7 +208,7 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
         "net",
     ),
     "a misspelt constant": (lambda: network(constants=("norm.running_maen",)), NetworkError, "norm.running_mean"),
-    "a constant's letters": (lambda: network(constants="head"), NetworkError, "'h'"),
+    "a constant as a lone name": (lambda: network(constants="head"), NetworkError, "names 'head'"),
     "an accuracy in per cent": (lambda: network(expected_accuracy=93.0), NetworkError, "expected_accuracy=93"),
     "an accuracy in words": (lambda: network(expected_accuracy="high"), NetworkError, "expected_accuracy='high'"),
     "no example": (lambda: network(example=None), DataError, "NoneType"),
@@ -224,6 +233,14 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "a std of 0": (lambda: Preprocess(std=(0.0,)), DataError, "above 0"),
     "a mean of four": (lambda: network(preprocess=Preprocess(mean=(0.1,) * 4)), DataError, "4 channels"),
     "no such cut": (lambda: network().upto("layer9"), CutError, "layer9"),
+    "a number for a cut": (lambda: network().upto(3), CutError, "no cut '3'"),  # type: ignore[arg-type]
+    "an output of a single one": (lambda: network(output="main"), NetworkError, "is one tensor; leave out output="),
+    "a tokeniser that is none": (lambda: network(tokenizer=3), NetworkError, "is a int; give one of transformers"),
+    "a stitch to another shape": (
+        lambda: Stitched(Seam.at(network(), network(), "body.relu"), nn.Upsample(scale_factor=2))(X),
+        ShapeError,
+        "give a stitch that maps to these",
+    ),
     "probabilities": (
         lambda: trial(seam=Seam.at(network(), network(wrap(lambda m, o: o.softmax(1))), "body.relu")),
         SutureError,

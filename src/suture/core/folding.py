@@ -147,7 +147,9 @@ def read_feature_map(stitch: nn.Module, sender: Shape, receiver: Shape) -> Featu
     It is read off zero and the unit vectors, each at a position of its own, and compared on random tensors, where it
     must hold to 1e-9. Raises ``FoldError`` if the stitch is no such map.
     """
-    for axis in dict.fromkeys((1, len(sender))) if len(sender) == len(receiver) else ():
+    # Of tokens the features come last. A multiple of the identity is a map of either axis: the first that is tried.
+    axes = (2, 1) if len(sender) == 2 else dict.fromkeys((1, len(sender)))
+    for axis in axes if len(sender) == len(receiver) else ():
         if _without(sender, axis) == _without(receiver, axis):
             try:
                 found = _read_off(copying.deepcopy(stitch).cpu().double().eval(), sender, axis)
@@ -369,7 +371,7 @@ def _asks_for_features(user: fx.Node, axis: int) -> bool | None:
     if name in ("dim", "ndimension", "is_floating_point", "get_device", "is_contiguous"):
         return False
     if name in ("size", "sym_size") and len(user.args) > 1:
-        return user.args[1] in (axis, None)
+        return not (isinstance(user.args[1], int) and 0 <= user.args[1] != axis)  # −1 may be the features
     if name == "size" or (name == "getattr" and user.args[1] == "shape"):
         others = [use.args[1] if operation(use) == "getitem" else None for use in user.users]
         return not all(isinstance(index, int) and 0 <= index != axis for index in others)

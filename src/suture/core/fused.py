@@ -93,8 +93,8 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
     chain = list(_in_order(stitch))
     if any(next(module.children(), None) is not None for module in chain):
         return stitch
-    if any(map(alteration_of, stitch.modules())):
-        return stitch
+    if any(map(alteration_of, stitch.modules())) or any(getattr(module, "running_mean", 0) is None for module in chain):
+        return stitch  # changed by a hook, or a norm of each batch
     layers: list[nn.Module] = []
     for module in chain:
         before = layers[-1] if layers else None

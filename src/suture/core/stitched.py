@@ -14,13 +14,14 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from suture.common.errors import CutError, NetworkError
+from suture.common.errors import CutError, NetworkError, ShapeError
 from suture.common.validation import check_kind
 from suture.core.folding import Fold, fold, fold_of, read_feature_map
 from suture.core.network.cuts import OUTPUT, Cut
 from suture.core.network.network import Network, Sides
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
+from suture.core.stitches.base import spell_shape
 from suture.data.inputs import join_inputs
 from suture.data.noise import ClusteredNoise
 
@@ -146,7 +147,7 @@ def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
             )
         return found.name
     if cut:
-        raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty, sender_cut=''")
+        raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty: at=('', receiver cut)")
     return cut
 
 
@@ -171,6 +172,11 @@ class Stitched(nn.Module):
         _, (receiver, received) = self.seam.sides
         images, _ = join_inputs(images)
         represented = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
+        if images.shape[1:] == receiver.example.shape[1:] and represented.shape[1:] != received.shape:
+            raise ShapeError(
+                f"the stitch gives {spell_shape(represented.shape[1:])}, and the layers of {receiver.name} after "
+                f"'{received.name}' take {spell_shape(received.shape)}; give a stitch that maps to these"
+            )
         out: Tensor = self.suffix(represented, receiver.inputs_after(received, images))
         return out
 

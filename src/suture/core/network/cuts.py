@@ -98,7 +98,7 @@ class Cuts(Sequence[Cut]):
     def _valid(self, name: str) -> str:
         if not self._cuts:
             return "it has no cuts"
-        near = difflib.get_close_matches(name, list(self._by_name), n=3)
+        near = difflib.get_close_matches(str(name), list(self._by_name), n=3)
         meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         return f"{meant}valid cuts: {', '.join(map(repr, self.names))}"
 

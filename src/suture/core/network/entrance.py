@@ -130,6 +130,8 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
             given = " and ".join(one.name for _, one in entrance._taken) or f"{entrance.input} alone"
             raise NetworkError(f"{name} does not run on {given}: {error}{_advise(entrance.model)}") from error
     if not isinstance(out, Mapping | tuple | list):
+        if output is not None:
+            raise NetworkError(f"the output of {name} is one tensor; leave out output={output!r}")
         return model
     found = dict(out.items() if isinstance(out, Mapping) else enumerate(out))
     tensors = {key: value for key, value in found.items() if isinstance(value, Tensor)}

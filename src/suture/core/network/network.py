@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.devices import CPU, check_room, find_device
-from suture.common.errors import DataError, FrozenError, NetworkError, UntrainedError
+from suture.common.errors import CutError, DataError, FrozenError, NetworkError, UntrainedError
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
 from suture.common.seeds import digest, undisturbed
@@ -92,7 +92,7 @@ class Network:
         factory: Callable[[], nn.Module] | None = None,
         stages: Sequence[Stage] | None = None,
         copy: bool = True,
-        constants: Sequence[str] = (),
+        constants: str | Sequence[str] = (),
         device: str | torch.device | None = None,
         expected_accuracy: float | Mapping[str, float] | None = None,
         output: str | int | None = None,
@@ -103,7 +103,7 @@ class Network:
         self.name = name or type(entrance_of(model).model).__name__
         self.source: str | None = None  #: the model string that it was made of, if it was
         self.is_from_library = False  #: whether its factory is a library's, which has no trained weights
-        self.constants = tuple(constants)
+        self.constants = (constants,) if isinstance(constants, str) else tuple(constants)
         self.expected_accuracy = _check_expected(expected_accuracy)
         self.factory = factory
         self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
@@ -386,8 +386,14 @@ class Network:
         return self.part(self.cuts.find(cut).index, len(self.cuts) + 1)
 
     def between(self, start: str | Cut, end: str | Cut) -> Frozen:
-        """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``."""
-        return self.part(self.cuts.find(start).index, self.cuts.find(end).index)
+        """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``.
+
+        Raises ``CutError`` if ``end`` is the earlier one.
+        """
+        first, last = self.cuts.find(start), self.cuts.find(end)
+        if last.index < first.index:
+            raise CutError(f"'{last.name}' of {self.name} lies before '{first.name}'; give the earlier cut first")
+        return self.part(first.index, last.index)
 
     def inputs_after(self, cut: str | Cut, images: "Tensor | Mapping[str, Tensor]") -> Tensor | None:
         """Return what the suffix reads of raw samples beside the tensor at the cut, such as masks; ``None`` if nothing.
@@ -397,7 +403,7 @@ class Network:
         return self.inputs_from(self.cuts.find(cut).index, join_inputs(images)[0])
 
     def inputs_from(self, start: int, images: Tensor) -> Tensor | None:
-        """Return the same for the index of a cut."""
+        """Return what the layers after the cut of this index read beside the tensor; ``None`` if nothing."""
         if not start or not any(segment.reads_inputs for segment in self._traced.segments[start:]):
             return None
         return _prepared(self._prepare, images, self)
@@ -462,7 +468,8 @@ class Network:
 
     def __repr__(self) -> str:
         named = "" if self.output is None else f" of {self.output!r}"
-        return f"Network({self.name!r}, {len(self.cuts)} cuts by {self.backend}, {self.outputs} outputs{named})"
+        outputs = "×".join(map(str, self.output_shape))
+        return f"Network({self.name!r}, {len(self.cuts)} cuts by {self.backend}, {outputs} outputs{named})"
 
 
 Sides = tuple[tuple[Network, Cut], tuple[Network, Cut]]
@@ -553,6 +560,8 @@ def _name_tokenizer(tokenizer: Any) -> str | None:
     """Return the name of a tokeniser; of one itself, a hash of its tokens."""
     if tokenizer is None or isinstance(tokenizer, str):
         return tokenizer
+    if not hasattr(tokenizer, "get_vocab"):
+        raise NetworkError(f"tokenizer= is a {type(tokenizer).__name__}; give one of transformers, or its name")
     return digest(sorted(tokenizer.get_vocab().items()))[:12]
 
 

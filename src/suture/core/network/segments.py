@@ -5,7 +5,7 @@ brings what it is given, which may come from a store or a stitch, to what the te
 works on a copy if it would write to its input. What passes has its features where its shape says
 (``feature_axis``).
 
-In a traced graph, ``CutGraph`` finds where one tensor passes. Its nodes are of three kinds:
+In a traced graph, ``CutGraph`` finds where one tensor passes. Its nodes are of four kinds:
 
 - *data*: depends on the values of the input, or is a tensor that such values are written into;
 - *static*: what follows from sizes, flags and devices alone. Never stored across a cut, but computed from the

@@ -42,8 +42,9 @@ class Layers(Stitch):
     """A trainable copy of a network's layers after the cut ``after``, to its outputs or up to the cut ``upto``.
 
     They begin as they were trained or, with a ``seed``, drawn anew from it (see ``Network.untrained``). Raises
-    ``CutError`` if the network has no such cuts, in this order, or its layers there are methods of the model, which no
-    copy can train, and ``UntrainedError``, when a stitch is built, if they cannot be drawn anew.
+    ``CutError`` if the network has no such cuts, in this order, or no copy of its layers can train, because they are
+    methods of the model or read masks beside the tensor, and ``UntrainedError``, when a stitch is built, if they cannot
+    be drawn anew.
     """
 
     network: Network
@@ -67,6 +68,11 @@ class Layers(Stitch):
                 raise CutError(
                     f"the layers of {self.network.name} after '{start.name}' cannot train: a stage is a method of the "
                     "model; make it a module of the model"
+                )
+            if cast(Segment, segment).reads_inputs:
+                raise CutError(
+                    f"the layers of {self.network.name} after '{start.name}' cannot train: they read masks or "
+                    "positions beside the tensor, which a copy is not given; choose a later cut"
                 )
             _find_told_calls(cast(Segment, segment).body)
 
