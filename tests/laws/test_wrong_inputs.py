@@ -237,7 +237,7 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "an output of a single one": (lambda: network(output="main"), NetworkError, "is one tensor; leave out output="),
     "a tokeniser that is none": (lambda: network(tokenizer=3), NetworkError, "is a int; give one of transformers"),
     "a stitch to another shape": (
-        lambda: Stitched(Seam.at(network(), network(), "body.relu"), nn.Upsample(scale_factor=2))(X),
+        lambda: Stitched(Seam.at(network(), network(), "relu"), nn.Upsample(scale_factor=2))(X),
         ShapeError,
         "give a stitch that maps to these",
     ),

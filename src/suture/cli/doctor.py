@@ -1,4 +1,4 @@
-"""``suture doctor``: what is there and what is missing: libraries, devices, room, data, extras, and folders of runs.
+"""``suture doctor``: what is there and what is missing: libraries, devices, room, data and extras.
 
 Nothing is fetched, nothing is written, and no library of the extras is imported: whether one is there is asked of
 Python's own records. torch and torchvision are imported, since builds of theirs that do not belong together are what
@@ -21,7 +21,6 @@ from typing import Any, final
 
 from suture.cli import output
 from suture.cli.options import JSON, command, option
-from suture.common.errors import SutureError
 from suture.common.formatting import say_count
 from suture.common.sizes import cores, free_disk, in_words, physical_memory
 
@@ -54,19 +53,17 @@ Found = Iterator[tuple[str, ...]]
 
 @command(
     "doctor",
-    option("runs", nargs="*", metavar="RUN", help="folders of runs to look at"),
     option("--data", metavar="FOLDER", help="that should have mnist and cifar10"),
     JSON,
-    examples=("suture doctor", "suture doctor runs/ab --data data"),
+    examples=("suture doctor", "suture doctor --data data"),
 )
 def doctor(chosen: Namespace) -> int:
     """Say what is there and what is missing: versions, data, extras.
 
-    Say what is there and what is missing: versions, devices, memory and disk, data, extras, and whether folders of runs
-    are sound and of this version. Nothing is fetched or changed. The exit code is 0 if all that is needed is there,
-    else 1.
+    Say what is there and what is missing: versions, devices, memory and disk, data, extras. Nothing is fetched or
+    changed. The exit code is 0 if all that is needed is there, else 1.
     """
-    checks = examine(chosen.data, chosen.runs)
+    checks = examine(chosen.data)
     missing = sum(check.state == "missing" for check in checks)
     output.answer(chosen, {"sound": not missing, "checks": [asdict(check) for check in checks]}, *_tables(checks))
     output.say(
@@ -77,15 +74,14 @@ def doctor(chosen: Namespace) -> int:
     return 1 if missing else 0
 
 
-def examine(data: str | None = None, runs: Sequence[str] = ()) -> list[Check]:
-    """Look at everything; ``data`` is a folder that should have mnist and cifar10, ``runs`` are folders of runs."""
+def examine(data: str | None = None) -> list[Check]:
+    """Look at everything; ``data`` is a folder that should have mnist and cifar10."""
     parts = {
         "versions": _libraries(),
         "devices": _devices(),
         "room": _room(),
         "data": _data(data),
         "extras": _extras(),
-        "runs": _runs(runs),
     }
     return [Check(part, *found) for part, checks in parts.items() for found in checks]
 
@@ -96,7 +92,7 @@ def _tables(checks: Sequence[Check]) -> list[Any]:
     from rich.text import Text
 
     shown: list[Any] = []
-    longest = max(len(check.name) for check in checks if check.part != "runs")
+    longest = max(len(check.name) for check in checks)
     for part in dict.fromkeys(check.part for check in checks):
         table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column(width=1)
@@ -218,25 +214,3 @@ def _extras() -> Found:
     for name, use, line in EXTRAS:
         found = _version(name) if find_spec(name) is not None else None
         yield (name, found) if found is not None else (name, f"not installed, for {use}", "optional", line)
-
-
-def _runs(folders: Sequence[str]) -> Found:
-    from suture.measurement.trials.trial import VERSION
-    from suture.runs.store.inspect import status, verify
-    from suture.runs.store.store import Store
-
-    for folder in folders:
-        try:
-            made = Store(folder).plans.measuring
-            found, harm = status(folder), verify(folder)
-        except SutureError as error:
-            yield folder, "no run that can be read", "missing", str(error)
-            continue
-        said = f"{found.measured} of {found.planned} trials measured, {found.failed} failed"
-        if harm:
-            yield folder, f"{said}; damaged in {len(harm)} places", "missing", f"suture verify {folder}"
-        elif made != VERSION:
-            remedy = "its table can be read; measure what is to be compared with new results again, in another folder"
-            yield folder, f"{said}; by version {made} of the measuring code, now {VERSION}", "optional", remedy
-        else:
-            yield folder, f"{said}; sound"

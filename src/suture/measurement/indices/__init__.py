@@ -27,7 +27,7 @@ from suture.measurement.indices.grams import (
     rsa_pearson,
     rsa_spearman,
 )
-from suture.measurement.indices.outputs import Disagreement, JensenShannon, disagreement, jensen_shannon
+from suture.measurement.indices.outputs import disagreement, jensen_shannon
 from suture.measurement.indices.predictivity import LinearPredictivity, linear_predictivity
 from suture.measurement.indices.registry import INDICES
 
@@ -39,9 +39,7 @@ __all__ = [
     "RIGID",
     "RSA",
     "SVCCA",
-    "Disagreement",
     "Index",
-    "JensenShannon",
     "Layer",
     "LinearCKA",
     "LinearPredictivity",

@@ -32,7 +32,8 @@ class Status:
 
     ``missing`` are those neither measured nor failed, ``running`` what living processes are working on, trials and base
     networks alike. ``networks`` are the base networks that the run trains; trials that wait for networks may not be
-    planned yet. ``errors`` counts distinct messages; ``command`` is the command line that began the run, if one did.
+    planned yet. ``errors`` counts distinct messages; ``command`` is the command line that began the run, if one did;
+    ``version`` is that of the measuring code.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class Status:
     last_change: datetime
     command: str | None
     errors: Mapping[str, int]
+    version: int
 
     @property
     def complete(self) -> bool:
@@ -94,6 +96,7 @@ def status(folder: str | Path) -> Status:
         last_change=datetime.fromtimestamp(changes).astimezone(),
         command=store.plans.command((planned | bases) - measured - trained),
         errors=Counter(str(failure["error"]) for failure in (*untrained.values(), *failures.values())),
+        version=store.plans.measuring,
     )
 
 

@@ -77,11 +77,7 @@ class Where:
 
     def cells(self, tables: Tables, column: str) -> pd.DataFrame:
         """Return ``average_cells`` of the rows."""
-        if not isinstance(tables, Remembered):
-            return average_cells(self.select(tables), column)
-        if (self, column) not in tables.averaged:
-            tables.averaged[self, column] = average_cells(self.select(tables), column)
-        return tables.averaged[self, column]
+        return average_cells(self.select(tables), column)
 
     def select_measured(self, tables: Tables) -> pd.DataFrame:
         """Return the rows without those of failed trials: to be looked at, and nothing decided by them."""
@@ -91,13 +87,6 @@ class Where:
         return rows
 
     def _rows(self, tables: Tables) -> pd.DataFrame:
-        if not isinstance(tables, Remembered):
-            return self._meant(tables)
-        if self not in tables.selected:
-            tables.selected[self] = self._meant(tables)
-        return tables.selected[self]
-
-    def _meant(self, tables: Tables) -> pd.DataFrame:
         if self.table not in tables:
             raise DataError(f"the study has no table of {self.table}; it has {', '.join(tables) or 'none'}")
         table = tables[self.table]
@@ -128,15 +117,6 @@ class Where:
 def _match(names: "pd.Series[str]", pattern: str) -> "pd.Series[bool]":
     parts = pattern.split("|")
     return names.isin([name for name in names.unique() if any(fnmatchcase(name, part) for part in parts)])
-
-
-class Remembered(dict[str, pd.DataFrame]):
-    """Tables whose rows are selected and averaged once, though many claims read them, each at several levels."""
-
-    def __init__(self, tables: Tables) -> None:
-        super().__init__(tables)
-        self.selected: dict[Where, pd.DataFrame] = {}
-        self.averaged: dict[tuple[Where, str], pd.DataFrame] = {}
 
 
 def average_cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -26,7 +26,7 @@ from suture.common.formatting import say_count
 from suture.fits.recipes import claims_convergence
 from suture.measurement.tables.averages import LEAST
 from suture.measurement.tables.table import not_converged
-from suture.studies.base.cells import TRIALS, Remembered, Tables
+from suture.studies.base.cells import TRIALS, Tables
 from suture.studies.base.quantities import LEVEL, Figure, Quantity, power_of_t, rows_read, share_of
 
 ENOUGH = 5  #: networks on each side, or pairs without a network in common
@@ -197,7 +197,6 @@ def decide_all(claims: Sequence[Claim], tables: Tables) -> "tuple[Decided, ...]"
     As long as k are left, those are decided whose intervals at 1 - 5 % / k are. Reports, and what has too few networks
     to be decided, take no share. The interval of a figure is the one that decided, or did not.
     """
-    tables = Remembered(tables)
     made = [claim.decide(tables) for claim in claims]
     left = [i for i, one in enumerate(made) if one.is_test]
     while left:
