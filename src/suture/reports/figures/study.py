@@ -75,7 +75,12 @@ def _titled(chart: Chart, title: str) -> Chart:
 def _said(charts: Sequence[Chart]) -> str:
     """Say what lines and bands are, and of how many pairs."""
     lines = [line for chart in charts for measure in chart.measures for line in measure.lines]
-    counts = sorted({int(np.isfinite(line.seeds).any(1).sum()) for line in lines if line.seeds is not None} - {0})
+    found: set[int] = set()
+    for chart in charts:
+        there = [np.isfinite(one.seeds) for measure in chart.measures for one in measure.lines if one.seeds is not None]
+        # each bar has pairs of its own, and all points of a line the same ones
+        found |= {int(n) for one in there for n in (one.sum(0) if chart.kind == "bars" else [one.any(1).sum()])}
+    counts = sorted(found - {0})
     if not counts:
         return ""
     several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
@@ -210,7 +215,10 @@ def _bars(axes: Axes, chart: Chart, width: float) -> None:
     (measure,) = chart.measures
     (line,) = measure.lines
     seeds = line.seeds if line.seeds is not None else line.value[None]
-    largest = float(np.nanmax(seeds, initial=-np.inf)) if np.isfinite(seeds).any() else 1.0
+    ends = [float(end) for end in (np.nanmin(seeds), np.nanmax(seeds))] if np.isfinite(seeds).any() else [0.0, 1.0]
+    largest, span = ends[1], max(ends[1], 0.0) - min(ends[0], 0.0) or 1.0
+    size = np.nanmax(np.abs(line.value), initial=1e-2)
+    digits = max(0, 2 - int(np.floor(np.log10(size))))  # three figures of the largest
     for i, (mean, colour) in enumerate(zip(line.value, (look[0] for look in line.looks), strict=True)):
         if not np.isfinite(mean):
             axes.text(0, i, f" {NOT_MEASURED}", size=6.5, color="0.5", va="center")
@@ -222,13 +230,14 @@ def _bars(axes: Axes, chart: Chart, width: float) -> None:
         axes.plot([each.min(), each.max()], [i, i], color="black", linewidth=0.8, zorder=3)
         dots: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linestyle": "none", "markeredgewidth": 0}
         axes.plot(each, [i] * len(each), color="black", zorder=4, **dots)
-        axes.text(max(each.max(), 0) + 0.015 * largest, i, f" {with_minus(f'{mean:.3g}')}", size=6.5, va="center")
+        text = with_minus(f"{mean:z.{digits}f}")
+        axes.text(max(each.max(), 0) + 0.015 * span, i, f" {text}", size=6.5, va="center")
     names = ["\n".join(wrap(shortened(name.removesuffix(f": {NOT_MEASURED}"), 60), 32)) for name in chart.columns]
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)
     if THRESHOLD in measure.levels:
         axes.axvline(measure.levels[THRESHOLD], color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-    axes.set_xlim(right=1.14 * largest if largest > 0 else 1.0)
+    axes.set_xlim(right=max(largest, 0.0) + 0.14 * span)
     if not (seeds < 0).any():
         axes.set_xlim(left=0.0)
     if not np.isfinite(line.value).any():
