@@ -78,15 +78,14 @@ def _parts(table: Any, command: str | None) -> output.Parts:
     """Return the table as the command that made it shows it."""
     from suture.measurement.tables.onset import onset
     from suture.measurement.tables.table import main_score
-    from suture.reports.arrange import pairs_of, view_of
+    from suture.reports.arrange import trait_of, view_of
     from suture.reports.terminal import store as stores
 
     by_matrix = command is not None and "matrix" in shlex.split(command)[1:2]  # also of one seam
     view = "matrix" if by_matrix else view_of(table)
     try:
         if view == "trait":
-            (carrier, reference), trait = pairs_of(table[table["control"] == ""])[0], str(table["score"].iloc[0])
-            return output.trait_parts(onset(table, trait, carrier, reference))
+            return output.trait_parts(onset(table, *trait_of(table)))
         return output.curve_parts(table) if view == "curve" else output.matrix_parts(table)
     except DataError:  # several curves, say
         return [[stores.trials_table(table, main_score(table))]]

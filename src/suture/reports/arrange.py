@@ -81,6 +81,12 @@ def pairs_of(rows: pd.DataFrame) -> list[tuple[str, str]]:
     return list(rows[["sender", "receiver"]].drop_duplicates().itertuples(index=False, name=None))
 
 
+def trait_of(table: pd.DataFrame) -> tuple[str, str, str]:
+    """Return the trait that a table of ``localise`` is of, its carrier and its reference."""
+    carrier, reference = pairs_of(table[table["control"] == ""])[0]
+    return str(table["score"].iloc[0]), carrier, reference
+
+
 def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Evidence:
     """Read a table as what it is; as curves or a matrix if a trait cannot be placed."""
     views: dict[View, tuple[Callable[[pd.DataFrame, pd.DataFrame | None], Evidence], ...]] = {
@@ -122,7 +128,7 @@ def _matrix(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
 def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
     """Return where a trait lies."""
     plain = table[table["control"] == ""]
-    (carrier, other), trait = pairs_of(plain)[0], str(table["score"].iloc[0])
+    trait, carrier, other = trait_of(table)
     found = onset(table, trait, carrier, other)
     said = [line.strip() for line in str(found).splitlines()]
     rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]

@@ -7,7 +7,7 @@ import pandas as pd
 
 from suture.common.errors import DataError, SutureError
 from suture.common.validation import check_kind
-from suture.reports.arrange import pairs_of, view_of
+from suture.reports.arrange import trait_of, view_of
 from suture.reports.export import read_tables
 from suture.reports.html import Run, read, render
 from suture.runs.store.files import write_page
@@ -45,8 +45,7 @@ def plot(
     if view == "matrix":
         return matrices.matrix(table, score)
     if view == "trait" and score is None:
-        (carrier, reference), trait = pairs_of(table[table["control"] == ""])[0], str(table["score"].iloc[0])
-        return curves.localisation(table, trait, carrier, reference)[0]
+        return curves.localisation(table, *trait_of(table))[0]
     return curves.curve(table, score, margin)
 
 
