@@ -283,7 +283,7 @@ def test_a_bar_is_the_mean_over_seeds() -> None:
     axes = panel_of(made, Panel("bars", "stitched", "accuracy", groups, level=50.0))
     assert [patch.get_width() for patch in axes.patches] == pytest.approx([67, 47])
     written = [text.get_text().strip() for text in axes.texts]
-    assert written == ["67", "47", FOUND]
+    assert written == ["67.0", "47.0", FOUND]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["A", "B", "C"]
     top, bottom = axes.get_ylim()[::-1]
     assert top < 0 < 2 < bottom
