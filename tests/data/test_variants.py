@@ -16,7 +16,7 @@ from scipy.stats import chisquare
 from loops import each
 from suture.common.errors import DataError
 from suture.data import Data, Samples
-from suture.data.tasks import MultiLabel
+from suture.data.tasks import DenseClassification, MultiLabel
 from suture.data.variants import (
     OBJECTS_ANIMALS,
     VARIANTS,
@@ -380,3 +380,13 @@ def test_labels_that_are_no_classes_are_not_changed_as_if_they_were(variant: Var
     )
     with pytest.raises(DataError, match="needs a class for each sample, and the task of toy is multi-label"):
         variant(Data("toy", *marked))
+
+
+def test_classes_of_pixels_are_relabelled() -> None:
+    toy = make(classes=("cat", "dog"))
+    roles = (toy.fit, toy.validation, toy.score)
+    pixels = [one.labels[:, None, None].repeat(1, 2, 2) for one in roles]
+    maps = (replace(one, labels=own, task=DenseClassification()) for one, own in zip(roles, pixels, strict=True))
+    changed = Relabelled("dog", "cat")(Data("toy", *maps))
+    assert changed.fit.labels.eq(0).all()
+    assert changed.score.labels.eq(1).any()

@@ -28,7 +28,7 @@ from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.common.validation import check_kind
 from suture.data.samples import Data, Samples, check_pictures
-from suture.data.tasks import Classification
+from suture.data.tasks import Classification, DenseClassification, Task
 
 BASE_COLOURS = (
     (255, 0, 0),
@@ -52,12 +52,12 @@ _SCALED = 256  #: images scaled at once, to bound the memory of their floats
 class Variant(ABC):
     """One change of a data set: a function from ``Data`` to ``Data``, with its settings.
 
-    ``everywhere`` is whether it changes score too, and not the training roles alone; ``of_classes`` whether it needs
-    one class for each sample.
+    ``everywhere`` is whether it changes score too, and not the training roles alone; ``tasks`` are those
+    whose labels it can change, none if it leaves labels alone.
     """
 
     everywhere = True
-    of_classes = False
+    tasks: ClassVar[tuple[Task, ...]] = ()
 
     @property
     @abstractmethod
@@ -70,7 +70,7 @@ class Variant(ABC):
 
     def __call__(self, data: Data) -> Data:
         """Return the changed data; the given data stay unchanged. Raises ``DataError`` if they cannot be changed so."""
-        if self.of_classes and data.fit.task != Classification():
+        if self.tasks and data.fit.task not in self.tasks:
             raise DataError(
                 f"'{self.summary}' needs a class for each sample, and the task of {data.name} is {data.fit.task.name}; "
                 "change the labels before load_data"
@@ -215,7 +215,7 @@ class Without(Variant):
     classes: str
 
     everywhere = False
-    of_classes = True
+    tasks = (Classification(),)
 
     @property
     def summary(self) -> str:
@@ -256,7 +256,7 @@ class Relabelled(Variant):
     to: str
     everywhere: bool = False
 
-    of_classes = True
+    tasks = (Classification(), DenseClassification())
 
     def __post_init__(self) -> None:
         if self.label == self.to:
@@ -290,7 +290,7 @@ class RandomLabels(Variant):
     seed: int = 0
     everywhere: bool = False
 
-    of_classes = True
+    tasks = (Classification(),)
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
@@ -329,7 +329,7 @@ class SuperClasses(Variant):
 
     groups: str
 
-    of_classes = True
+    tasks = (Classification(),)
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.members]
