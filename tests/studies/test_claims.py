@@ -157,6 +157,15 @@ def test_within_2_pp_fits_must_have_converged_with_three_stitches(table: pd.Data
     assert Claim("it is so", "section 1", Mean("penalty"), "≤", 3.0).decide({TRIALS: table}).verdict == said
 
 
+def test_open_fits_do_not_decide_what_only_the_end_of_an_interval_is_near_to() -> None:
+    """The mean is 2.5 pp below the threshold and the upper end 1.5: longer fits might move it across."""
+    claim = Claim("it is so", "section 1", Mean("penalty"), "≤", 2.5)
+    line = rows(0.0, stitches=1).assign(penalty=[-1.0, -0.5, 0.0, 0.5, 1.0])
+    assert claim.decide({TRIALS: line}).verdict == "reproduced"
+    found = claim.decide({TRIALS: line.assign(converged=False)})
+    assert (found.verdict, found.reason[:37]) == ("undecided", "an end of its interval is less than 2")
+
+
 @pytest.mark.parametrize(
     ("wide", "near", "smallest"), [((0, 2, 5, 9, 14), 4.2, False), ((-9, 0, -5, 3, -4), 1.8, True)]
 )

@@ -131,6 +131,9 @@ def test_an_experiment_is_shown_by_the_claim_that_decides_it() -> None:
     assert cells(made, "[bansal-x](")[-2:] == ["≤ 0.5 pp", "**not reproduced**"]
     made = paper_page(PAPER, "bansal2021", {"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax)])
     assert cells(made, "[bansal-x](")[-1] == "**reproduced**"
+    barely, surely = (replace(CLAIM, statement=f"≤ {pp:g} pp", threshold=pp) for pp in (4.74, 3.0))
+    made = paper_page(PAPER, "bansal2021", {"bansal-x": result(4.9, 5.0, 5.1)}, [study(barely, surely)])
+    assert cells(made, "[bansal-x](")[-2:] == ["≤ 3 pp", "**not reproduced**"]
 
 
 def test_the_page_of_an_experiment_opens_with_its_verdict_and_folds_its_tables() -> None:

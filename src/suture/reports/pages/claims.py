@@ -21,6 +21,7 @@ from suture.studies.base.claims import (
     MARGIN,
     NEAR,
     NOT_MEASURED,
+    NOT_REPRODUCED,
     POWER,
     READ_SINCE,
     REPORTED,
@@ -56,12 +57,14 @@ Every claim is one quantity with one threshold, and a program decides it.
   many would decide it in {POWER:.0%} of cases, if they differ as those that were measured do.
 - **"At every cut"** is a statement about the cut whose mean is worst: reproduced if the interval of every cut lies on
   the claimed side, not reproduced if that of some cut, corrected for their number (Bonferroni), lies on the other.
-  **"At some cut"** is the same of the best.
+  **"At some cut"** is the same of the best. The two ends of the interval that is shown may be of different cuts, so it
+  need not be centred on the figure.
 - **Equivalence** ("either way") is shown by two one-sided tests at every cut.
 - **Several claims of one experiment** share the 5 % by Holm's method: where an interval is not one of 95 %, it says so.
 - A figure **within {NEAR:g} pp** of its threshold decides only if all fits that it reads had converged and each seam
-  has {STITCHES} stitches, of which the one with the least validation loss counts. Fits that never say whether they
-  have converged, as the papers' recipes and closed forms, are stitched once.
+  has {STITCHES} stitches, of which the one with the least validation loss counts. If only an end of its interval is
+  within {NEAR:g} pp, all fits must have converged. Fits that never say whether they have converged, as the papers'
+  recipes and closed forms, are stitched once.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
 - **The share of pairs** of which a claim holds by themselves stands beside the mean, with an exact interval, for as
@@ -70,7 +73,8 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
 - **‡** marks a sentence that is read otherwise than in the first ledger; its experiment's page says why, and the old
   reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
-  seen, and before any trial of the networks that decide them, whose seeds begin at 10.
+  seen, and before any trial of the networks that decide them, whose seeds begin at 10. One was mended later, after its
+  figures had been seen, and so explores more than it tests: [oxford-4.3a](papers/oxford-4.3a.md).
 - A **report** has no threshold and no verdict; its figure is shown.
 - An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
 - *All alike*: every pair gave the same number, mostly an exact 0, so that there is no interval to be had; the verdict
@@ -226,9 +230,12 @@ def _versions(results: Results) -> str:
 
 
 def _decisive(made: tuple[Decided, ...]) -> Decided:
-    """Return the claim that decides an experiment: the first with its verdict."""
+    """Return the claim that decides an experiment: the first with its verdict, of refuted ones the surest by Holm."""
     verdict = verdict_of(made)
-    return next((one for one in made if one.verdict == verdict), made[0])
+    with_it = [one for one in made if one.verdict == verdict]
+    if verdict == NOT_REPRODUCED:
+        return max(with_it, key=lambda one: one.figure.level if one.figure else 0.0)
+    return with_it[0] if with_it else made[0]
 
 
 def _differs(study: Study) -> list[str]:
@@ -266,7 +273,9 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
     if readings := dict.fromkeys(claim.reading for claim in study.claims if claim.reading):
         parts.append("**‡ Read otherwise than before.**\n\n" + "\n".join(f"- {_sentence(part)}" for part in readings))
     if differs := _differs(study):
-        parts.append("**What differs from the paper.**\n\n" + "\n".join(f"- {part}" for part in differs))
+        result = results[study.id]
+        when = "" if result is None or result.stands else ", when today's version measures it"
+        parts.append(f"**What differs from the paper{when}.**\n\n" + "\n".join(f"- {part}" for part in differs))
     many = f"All {len(lines)} claims" if len(lines) > 1 else "The claim"
     folded = fold(f"{many}, the data, and what differs from the paper", *parts)
     return "\n\n".join([*shown, folded])

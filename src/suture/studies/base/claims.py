@@ -7,8 +7,9 @@ threshold and no verdict: its figures are shown. Each verdict is wrong in at mos
 exactly on the threshold (benchmarks/decisions.py); the claims of one experiment share that by Holm's method.
 
 A figure in percentage points that is less than ``NEAR`` from its threshold decides if every fit that it reads had
-converged and every seam was stitched ``STITCHES`` times, of which the best by validation counts. Fits that never say
-whether they have converged, such as the papers' recipes and closed forms, are stitched once.
+converged and every seam was stitched ``STITCHES`` times, of which the best by validation counts; if only an end of its
+interval is so near, the fits must have converged. Fits that never say whether they have converged, such as the papers'
+recipes and closed forms, are stitched once.
 
 "No worse than", "≥ the baseline" and "= 1.0" carry a margin of ``MARGIN`` percentage points in the claim's favour.
 """
@@ -112,10 +113,10 @@ class Claim:
             else ""
         )
         verdict, reason = self._verdict(figure), ""
-        if verdict in (REPRODUCED, NOT_REPRODUCED) and self.is_near(figure):
-            reason = self._doubt(open_, read)
+        if verdict in (REPRODUCED, NOT_REPRODUCED):
+            reason = self._doubt(figure, open_, read)
         elif verdict == UNDECIDED:
-            reason = self._say_wanted(figure)
+            reason = self._say_wanted(figure) + (", if their fits converge" if open_ else "")
         share = self._share(tables) if before is None else before.share
         return Decided(self, figure, UNDECIDED if reason else verdict, reason, fits, share)
 
@@ -138,12 +139,15 @@ class Claim:
         numbers = None if self.bound is None else self.quantity.of_pairs(tables)
         return None if numbers is None else share_of(numbers.dropna().map(self.holds))
 
-    def is_near(self, figure: Figure) -> bool:
-        """Return whether a figure in percentage points is so near to the threshold that fits and stitches matter."""
+    def is_near(self, figure: Figure, *, ends: bool = False) -> bool:
+        """Return whether a figure in percentage points is so near to the threshold that fits and stitches matter.
+
+        With ``ends``, whether an end of its interval is.
+        """
         if self.threshold is None or self.bound is None or self.unit not in ("pp", "%"):
             return False
-        means = (figure.value, *figure.deciding)
-        return any(abs(mean - least) < NEAR for mean in means for least in (self.threshold, self.bound))
+        near = (figure.low, figure.high) if ends else (figure.value, *figure.deciding)
+        return any(abs(number - least) < NEAR for number in near for least in (self.threshold, self.bound))
 
     def fits_read(self, tables: Tables) -> pd.DataFrame:
         """Return the trials that the figure is read of, each once, of fits that can say whether they have converged."""
@@ -154,11 +158,13 @@ class Claim:
         once = rows.drop_duplicates([name for name in (*_SEAM, "score_data", "seed") if name in rows])
         return once[once["fit"].map(claims_convergence).astype(bool)]
 
-    def _doubt(self, open_: int, read: pd.DataFrame) -> str:
+    def _doubt(self, figure: Figure, open_: int, read: pd.DataFrame) -> str:
         """Say why a figure near the threshold does not decide; nothing if it does."""
-        if open_:
-            return f"less than {NEAR:g} {self.unit} from the threshold, and not every fit had converged"
-        if len(read) and (read.groupby(_SEAM, dropna=False)["seed"].nunique() < STITCHES).any():
+        near = self.is_near(figure)
+        if open_ and (near or self.is_near(figure, ends=True)):
+            which = "" if near else "an end of its interval is "
+            return f"{which}less than {NEAR:g} {self.unit} from the threshold, and not every fit had converged"
+        if near and len(read) and (read.groupby(_SEAM, dropna=False)["seed"].nunique() < STITCHES).any():
             return f"less than {NEAR:g} {self.unit} from the threshold, and not every seam has {STITCHES} stitches"
         return ""
 

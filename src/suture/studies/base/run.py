@@ -56,14 +56,19 @@ class Result:
     before: "Result | None" = None  #: of another version, for claims of which this run measured nothing
     _decided: dict[Study, tuple[Decided, ...]] = field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def stands(self) -> bool:
+        """Whether today's version measured it, or one whose verdicts stand."""
+        return self.card.get("version") in (VERSION, *STANDING)
+
     def decide(self, study: Study) -> tuple[Decided, ...]:
         """Decide the study's claims. Raises ``DataError`` at tiny scale, whose figures mean nothing."""
         if self.scale == TINY:
             raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
         if study not in self._decided:  # the screen and two pages ask for the same verdicts
             made = decide_all(study.claims, self.tables)
-            if (version := self.card.get("version")) not in (VERSION, *STANDING):
-                reason = f"with this version; the figure is of version {version}"
+            if not self.stands:
+                reason = f"with this version; the figure is of version {self.card.get('version')}"
                 made = tuple(
                     one if one.figure is None else replace(one, verdict=NOT_MEASURED, reason=reason) for one in made
                 )

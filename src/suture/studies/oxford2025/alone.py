@@ -119,7 +119,6 @@ ALONE = Study(
                 (f"untrained, {TIMES} times as many", replace(_UNTRAINED, fit=_LONGER)),
             ),
             along="sender_cut",
-            level=CHANCE,
             title="trained on everything → without trucks",
         ),
         *(

@@ -366,6 +366,6 @@ def _claim_learned(words: str, where: Where, fitted: str, fit: str, decided: boo
         made = [Claim(statement, "section 3", quantity, **settings)]
     if of_class:
         settings |= {"ours": False, "paper": ""}
-        alone = f"untrained networks: accuracy on {words}{by}, whatever else is called so"
+        alone = f"untrained networks: accuracy on {words}{by}, counting only images of the class"
         made.append(Claim(alone, "section 3", plain, **settings))
     return made
