@@ -285,8 +285,8 @@ plan = Command(
         Command(
             name=f"plan {planned.name}",
             text=f"Say what suture {planned.name} will cost.\n"
-            f"Say what suture {planned.name} will cost with the same arguments, in time, RAM and disk, and measure "
-            "nothing. What is measured in the folder --out already counts as done.",
+            f"Say what suture {planned.name} will cost with the same arguments, in RAM and disk, and in time once some "
+            "trials are measured. Measures nothing. What is measured in the folder --out already counts as done.",
             examples=(planned.examples[0].replace("suture ", "suture plan "),),
             options=planned.options,
             run=forecast,

@@ -1,7 +1,7 @@
 """Matrices by depth: what every sender cut × every receiver cut says, whatever the number of cuts.
 
 Networks differ in their number of cuts, so cells are compared by the *depth* of their cuts, index / number of cuts, in
-(0, 1]. hernandez2022 (section 2) finds triangles: a late sender cut serves an early receiver cut, and not the other way
+(0, 1]. hernandez2022 (section 1.5) finds triangles: a late sender cut serves an early receiver cut, not the other way
 round. So the mean over the cells whose sender cut is at least as deep as the receiver's (*late to early*, the diagonal
 included) stands beside the mean over the others (*early to late*), and the cells near the diagonal beside those far
 from it.

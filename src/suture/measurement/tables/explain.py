@@ -68,7 +68,7 @@ _KNOWN = {
         "an untrained receiver",
         "the stitch alone can do the receiver's work",
         "that it takes what {receiver} has learned",
-        " (hernandez2022, section 2)",
+        " (hernandez2022, section 1.5)",
     ),
     "clustered noise": _Known(
         "clustered noise in the sender's place",
@@ -86,8 +86,9 @@ _KNOWN = {
 _RULED_OUT = {
     "itself": "that the stitch does more than align, or costs something by itself (smith2024, section 4.3)",
     "untrained sender": "that any features would do, learned or not (bansal2021, section 2)",
-    "untrained receiver": "that the stitch alone does the receiver's work (hernandez2022, section 2)",
-    "untrained both": "that stitch and fit find as much where there is nothing to be found (hernandez2022, section 2)",
+    "untrained receiver": "that the stitch alone does the receiver's work (hernandez2022, section 1.5)",
+    "untrained both": "that stitch and fit find as much where there is nothing to be found "
+    "(hernandez2022, section 1.5)",
     "shuffled pairs": "that the stitch is fitted by what all images have in common",
     "clustered noise": "that telling the classes apart is all it takes (smith2024, section 4.2)",
     "linear probe": "that the sender's layers already solve the task, and the receiver's add nothing",

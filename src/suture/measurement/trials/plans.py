@@ -232,7 +232,7 @@ def matrix(
     aliases or glob patterns (``"layer*"``) for every network, or a mapping from names of networks to such;
     ``sender_cuts`` and ``receiver_cuts`` do so for one role, in place of ``cuts``. A trial that is the same for several
     seams (``itself`` depends on the receiver's cut alone) is planned once. The other keywords are those of
-    ``Settings``. hernandez2022, section 2.
+    ``Settings``. hernandez2022, section 1.5.
 
     Raises ``NetworkError`` if two networks have one name, ``CutError`` if a network has no cut that is asked for, or a
     pattern matches nothing, ``ShapeError`` with the seam if a stitch cannot join it.

@@ -58,8 +58,8 @@ def _resnets() -> Iterator[Entry]:
     yield _on_cifar10("resnet18 w0.25", f"{widths}4", "fast", _FIVE, "bansal-3C bansal-7", _QUARTER)
     yield _on_cifar10("resnet18 w0.5", f"{widths}8", "fast", _THREE, "bansal-2A", _QUARTER)
     yield _on_cifar10("resnet18 w2", f"{widths}32", "fast", _THREE, "bansal-2A bansal-3C bansal-7", _WIDE, epochs=10)
-    source, said = "zoo:resnet,blocks=(1,1,1,1),width=16", f"two of the 16 shapes, {_QUARTER}"
-    yield _on_cifar10("resnet(1,1,1,1)", source, "fast", _FIVE, "hernandez-2 hernandez-2d hernandez-triangle", said)
+    source = "zoo:resnet,blocks=(1,1,1,1),width=16"
+    yield _on_cifar10("resnet(1,1,1,1)", source, "fast", _FIVE, "hernandez-2 hernandez-2d hernandez-triangle", _QUARTER)
     source, said = "zoo:resnet,blocks=(3,4,6,3),width=16", "quarter width, 4 epochs of a faster recipe for 164"
     yield _on_cifar10("resnet34", source, "fast", (10,), "hernandez-3", said, epochs=4)
 
