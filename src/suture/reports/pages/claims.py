@@ -46,12 +46,13 @@ _HEADS = ("claim", "where in the paper", "the paper's value", "our value", "thre
 RULES = f"""\
 Every claim is one quantity with one threshold, and a program decides it.
 
-- **The unit is a trained network**, and not a pair of them: five networks in all ordered pairs are five units. Whatever
-  a claim says of several cuts or images is first made one number of each pair; the figure is the mean of these numbers.
-  Its 95 % interval is the jackknife's over networks (without each network in turn, and every pair that it is in).
-  Groups of pairs that have no network in common are units themselves. Fewer than {ENOUGH} units decide nothing, however
-  many test images there are ({LEAST} where the paper has {LEAST}). Ratios of standard deviations have an F interval,
-  differences counted in standard deviations one by the noncentral t.
+- **The unit is a trained network**, and not a pair of them: five networks in all ordered pairs are five units.
+  Whatever a claim says of several cuts or images is first made one number of each pair; the figure is the mean of
+  these numbers. Its 95 % interval is the jackknife's over networks (without each network in turn, and every pair that
+  it is in). Groups of pairs that have no network in common are units themselves. Fewer than {ENOUGH} units decide
+  nothing, however many test images there are ({LEAST} where the paper has {LEAST}, and for what is exact algebra).
+  Ratios of standard deviations have an F interval, differences counted in standard deviations one by the noncentral
+  t.
 - **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
   on the other side. **Undecided**: it straddles the threshold, or there are too few networks; then the page says how
   many would decide it in {POWER:.0%} of cases, if they differ as those that were measured do.
@@ -68,8 +69,8 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
 - **The share of pairs** of which a claim holds by themselves stands beside the mean, with an exact interval, for as
-  many cases as there are networks (Clopper & Pearson; Korn & Graubard). Five networks of five give 48 to 100 %: what
-  one network in six does, five of them do not show in 40 % of cases, and *reproduced* does not exclude it.
+  many cases as there are networks (Clopper & Pearson; Korn & Graubard). Five networks of five give 48 to 100 %: five
+  networks miss a behaviour of one network in six in 40 % of cases, and *reproduced* does not exclude it.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
 - **‡** marks a sentence that is read otherwise than in the first ledger; its experiment's page says why, and the old
   reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
@@ -82,7 +83,7 @@ Every claim is one quantity with one threshold, and a program decides it.
 - Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
   failed, or figures of an older version of the measuring code, which are shown and decide nothing, unless verdicts of
-  that version [stand](versions.md).
+  that version [stand](versions.md). Intervals of versions 5 and 6 take pairs for units.
 
 What these rules get wrong was simulated, by `python benchmarks/decisions.py`: [rates](over-networks.md#error-rates).
 

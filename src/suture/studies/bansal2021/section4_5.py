@@ -140,7 +140,7 @@ CONNECTIVITY = (
         plans.plan_untrained,
         (
             _RISES,
-            formerly(_RISES, Trend("penalty", UNTRAINED), "Spearman's ρ of cut and penalty"),
+            formerly(replace(_RISES, unit="ρ"), Trend("penalty", UNTRAINED), "Spearman's ρ of cut and penalty"),
             Claim(
                 "its penalty after the first block",
                 "appendix B.2.1",
