@@ -245,6 +245,56 @@ def simulate_wanted(random: np.random.Generator, runs: int) -> Iterator[Row]:
         yield {"planted": f"{distance:g} sd from the threshold", "networks wanted": n, "they decide": rate(found)}
 
 
+def simulate_shares(random: np.random.Generator, runs: int, n: int) -> Iterator[Row]:
+    """Yield how often either end of the share's interval misses, if a network is good on both sides or on neither."""
+    design = Design(n)
+    for good in (0.5, 0.69, 0.8, 0.9):
+        fine, ends = random.random(size=(min(runs, 2_000), n)) < good, []
+        index, (starts, ends_at) = design.table(np.zeros((len(design.pairs), 1))).index, np.array(design.pairs).T
+        for own in fine:
+            found = share_of(pd.Series(own[starts] & own[ends_at], index=index))
+            ends.append((found.low, found.high))
+        low, high = np.array(ends).T
+        true = 100 * good**2
+        said = {"above the share": rate(low > true + 1e-9), "below it": rate(high < true - 1e-9)}
+        yield {"networks": n, "planted": f"holds of {true:.0f} % of pairs", **said}
+
+
+def simulate_skewed(random: np.random.Generator, runs: int, n: int) -> Iterator[Row]:
+    """Yield rates of verdicts on what lies on its threshold, if the networks' numbers are not normal."""
+    t = stats.t.ppf(0.975, n - 1)
+
+    def judge(planted: str, values: Numbers, limit: float, above: bool = False) -> Row:
+        mean, reach = values.mean(axis=1), t * values.std(axis=1, ddof=1) / n**0.5
+        sign = -1 if above else 1
+        low, high = sign * mean - reach, sign * mean + reach
+        verdicts = {"reproduced": rate(high <= sign * limit), "not reproduced": rate(low > sign * limit)}
+        return {"networks": n, "planted": planted, **verdicts}
+
+    yield judge("≤ its mean, exponential", random.exponential(size=(runs, n)), 1.0)
+    for zero in (0.84, 0.95):
+        values = np.where(random.random(size=(runs, n)) < zero, 0.0, 1.0)
+        yield judge(f"≤ its mean, {zero:.0%} exact zeros", values, 1 - zero)
+    for cuts in (4, 5):
+        values = draw_correlations(random, runs, n, cuts)
+        yield judge(f"ρ ≥ its mean, over {cuts} cuts", values, 0.8, above=True)
+
+
+def draw_correlations(random: np.random.Generator, runs: int, n: int, cuts: int) -> Numbers:
+    """Return Spearman's ρ of a noisy rise along the cuts, runs × networks, whose mean is 0.8."""
+    line, noise = np.arange(cuts), random.normal(size=(runs, n, cuts))
+
+    def correlate(spread: float) -> Numbers:
+        ranks = (line + spread * noise).argsort(axis=2).argsort(axis=2)
+        return np.asarray(1 - 6 * ((ranks - line) ** 2).sum(axis=2) / (cuts * (cuts**2 - 1)))
+
+    low, high = 0.1, 10.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if correlate(middle).mean() > 0.8 else (low, middle)
+    return correlate(low)
+
+
 PARTS = {
     "How often a 95 % interval misses the mean of a pair's number:": simulate_mean,
     "“≤ 3 pp at every cut” of eight: by the rule, by the first ledger's, and refused by the largest t:": (
@@ -254,6 +304,12 @@ PARTS = {
     "“Within 1 pp, either way”, at three cuts, of which one differs:": simulate_equivalence,
     "How often one of four claims, all on their thresholds, has a verdict:": simulate_several,
 }  # fmt: skip
+ALONE = {
+    "How often the interval of the share of pairs misses, if a network is good on both sides or on neither:": (
+        simulate_shares
+    ),
+    "Verdicts on what lies on its threshold, if the networks' numbers are not normal:": simulate_skewed,
+}
 
 
 def simulate(runs: int) -> dict[str, list[Row]]:
@@ -264,6 +320,8 @@ def simulate(runs: int) -> dict[str, list[Row]]:
             random = np.random.default_rng([place, n, int(10 * spread)])
             found = part(random, runs, n, spread)
             made.setdefault(words, []).extend({"networks": n, "sd": spread, **row} for row in found)
+    for words, part in ALONE.items():
+        made[words] = [row for n in NETWORKS for row in part(np.random.default_rng([8, n]), runs, n)]
     made["How many networks decide in 80 % of cases:"] = list(simulate_wanted(np.random.default_rng(9), runs))
     return made
 

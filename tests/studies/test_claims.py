@@ -16,6 +16,7 @@ from suture.studies.base.cells import TRIALS, Tables
 from suture.studies.base.claims import MARGIN, STITCHES, Decided, Verdict, count_networks, decide_all
 from suture.studies.base.contrasts import SpreadRatio, StandardisedDifference
 from suture.studies.base.quantities import AtCuts, Difference, Extreme, Figure, Mean, PerUnit, Quantity
+from suture.studies.base.run import _find_near
 
 
 class Planted(Quantity):
@@ -181,6 +182,33 @@ def test_a_cut_that_decides_must_itself_be_far_from_the_threshold(
     for table in (close, pd.concat([far, close])):
         found = claim.decide({TRIALS: table})
         assert (found.verdict, found.reason[:30]) == ("undecided", "less than 2 pp from the thresh")
+
+
+def test_an_end_of_a_cut_where_all_are_alike_says_so() -> None:
+    """At one cut every pair gives 0, which decides; the mean that is shown is of another cut, with an interval."""
+    line = rows(0.0, stitches=1)
+    still = line.assign(penalty=0.0, receiver_cut="still", sender_cut="still")
+    other = line.assign(penalty=[-8.0, 9.0, 1.0, -6.0, -12.0])
+    claim = Claim("it is more", "section 1", Extreme((AtCuts("penalty"),), smallest=True), ">", 0.0, unit="")
+    found = claim.decide({TRIALS: pd.concat([still, other])})
+    assert found.verdict == "not reproduced"
+    assert found.figure is not None
+    assert found.figure.units == "5 pairs, one end of a cut where all are alike"
+
+
+def test_what_is_undecided_for_want_of_stitches_is_stitched_again() -> None:
+    """Among other claims a wide cut no longer decides at Holm's level, and a narrow one does, which is near."""
+    line, steps = rows(0.0, stitches=1), np.array([-1.2, -0.6, 0.0, 0.6, 1.2])
+    wide = line.assign(penalty=20 + 9.5 * steps, receiver_cut="wide", sender_cut="wide")
+    table = pd.concat([wide, line.assign(penalty=4.8 + 0.08 * steps)]).assign(score_data="s")
+    other = Claim("another", "section 1", Mean("penalty", Where(receiver_cut="wide")), "≤", 20.0)
+    claim = Claim("it is so", "section 1", Extreme((AtCuts("penalty"),)), "≤", 3.0)
+    study = Study("oxford-9", "t", "q", "s", lambda scale: [], (claim, other, other, other))
+    assert decide_all((claim,), {TRIALS: table})[0].verdict == "not reproduced"
+    first = decide_all(study.claims, {TRIALS: table})[0]
+    assert first.verdict == "undecided"
+    assert first.reason.endswith("not every seam has 3 stitches")
+    assert len(_find_near(study, {TRIALS: table})) == len(table)
 
 
 def test_near_is_from_the_threshold_or_from_it_with_its_margin() -> None:

@@ -29,6 +29,7 @@ from suture.studies.base.quantities import (
     Worst,
     average_units,
     figure_of,
+    share_of,
 )
 
 CUTS = ("a", "b", "c")
@@ -344,15 +345,30 @@ def test_lines_that_jump_at_different_cuts_have_each_its_largest_step() -> None:
 
 
 def test_the_share_of_pairs_is_exact_for_as_many_cases_as_networks() -> None:
-    """Of five networks in all ordered pairs one fails with whatever it receives: 16 of 20 pairs are as 4 of 5."""
-    pairs = [(a, b) for a in range(1, 6) for b in range(1, 6) if a != b]
-    table = trials({number_pair(a, b): (0.0, 0.0, 9.0 if b == 3 else 1.0) for a, b in pairs})
+    """Five pairs without a network in common, of which one fails, are five cases; all of four cuts must be small."""
+    pairs = [(a, a + 5) for a in range(1, 6)]
+    table = trials({number_pair(a, b): (0.0, 0.0, 9.0 if a == 3 else 1.0) for a, b in pairs})
     claim = Claim("at every cut", "s", Extreme((AtCuts("penalty"),)), "≤", 3.0, unit="")
     found = claim.decide({TRIALS: table}).share
     assert found is not None
     exact = stats.binomtest(4, 5).proportion_ci(method="exact")
-    assert (found.value, found.pairs, found.networks) == (80.0, 20, 5)
+    assert (found.value, found.pairs, found.networks) == (80.0, 5, 5)
     assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
+
+
+@pytest.mark.parametrize("circle", [False, True])
+def test_the_share_of_pairs_covers_networks_that_are_on_both_sides(circle: bool) -> None:
+    """A network is good on both sides or on neither; with chance s^(5/2) all five are if s of the pairs are good."""
+    pairs = [(a, b) for a in range(1, 6) for b in range(1, 6) if (a % 5 + 1 == b if circle else a != b)]
+    index = [number_pair(a, b) for a, b in pairs]
+    assert share_of(pd.Series(True, index=index)).low == pytest.approx(100 * 0.025 ** (2 / 5))
+    random, missed = np.random.default_rng(0), {0.3: 0, 0.48: 0, 0.69: 0, 0.9: 0}
+    for good in missed:
+        for _ in range(300):
+            own = random.random(6) < good
+            found = share_of(pd.Series([bool(own[a] & own[b]) for a, b in pairs], index=index))
+            missed[good] += not found.low <= 100 * good**2 <= found.high
+    assert max(missed.values()) <= 0.05 * 300
 
 
 @pytest.mark.parametrize(

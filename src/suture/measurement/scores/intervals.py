@@ -18,7 +18,7 @@ any other         always                                              (paired) b
 ================  ==================================================  ==========================
 
 Why these. Wilson's interval covers 95 % on average, but 92 % at an accuracy of 0.999 on 1,000 samples and
-85 % if 0.2 errors are expected (the downward spikes of Brown, Cai & DasGupta 2001); Clopper–Pearson
+84 % if 0.17 errors are expected (the downward spikes of Brown, Cai & DasGupta 2001); Clopper–Pearson
 never covers less than 95 %, and the two together never less than 93.5 % at n = 1,000. The paired bootstrap
 collapses to a point when no pair disagrees, and undercovers when few do; Tango's score interval does
 neither. Wherever we enumerated the coverage Tango's was as good as the bootstrap's or better; if pairs

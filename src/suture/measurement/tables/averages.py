@@ -36,8 +36,10 @@ SIDE = 1_000  #: times the sender's number, in the number of a pair
 class Average:
     """A mean over ``pairs`` of ``networks``, with its variance and the degrees of freedom of that.
 
-    ``networks`` counts the independent units: networks, of the smaller side if senders and receivers are different, or
-    groups of pairs. Variance and freedom are nan if the networks are fewer than ``LEAST``.
+    ``networks`` counts the independent units: networks, of the smaller side if senders and receivers are different,
+    or groups of pairs. ``cases`` are the independent trials that the pairs amount to if they succeed or fail: the
+    networks, or half as many if a pair takes two of them, since an odd network then spoils pairs on either side.
+    Variance and freedom are nan if the networks are fewer than ``LEAST``.
     """
 
     value: float
@@ -45,6 +47,7 @@ class Average:
     freedom: float
     pairs: int
     networks: int
+    cases: float = float("nan")
 
     def reach(self, level: float, tests: int = 1) -> float:
         """Return how far the two-sided interval goes to either side, Bonferroni-corrected for so many tests."""
@@ -64,13 +67,14 @@ def average_over_networks(values: ArrayLike, senders: Sequence[Hashable], receiv
         raise DataError("there is no measurement to read this from")
     populations = _find_units(tuple(senders), tuple(receivers))
     networks = min(map(len, populations))
+    cases = networks / max(int(out.sum(axis=0).max()) for out in populations)
     value = float(numbers.mean())
     if networks < LEAST or any((out.all(axis=1)).any() for out in populations):
-        return Average(value, float("nan"), float("nan"), len(numbers), networks)
+        return Average(value, float("nan"), float("nan"), len(numbers), networks, cases)
     parts = [(_jackknife(numbers, out), len(out) - 1) for out in populations]
     variance = sum(part for part, _ in parts)
     freedom = variance**2 / sum(part**2 / own for part, own in parts) if variance > 0 else float(networks - 1)
-    return Average(value, variance, freedom, len(numbers), networks)
+    return Average(value, variance, freedom, len(numbers), networks, cases)
 
 
 @lru_cache(maxsize=64)

@@ -60,7 +60,8 @@ Every claim is one quantity with one threshold, and a program decides it.
   the claimed side, not reproduced if that of some cut, corrected for their number (Bonferroni), lies on the other.
   **"At some cut"** is the same of the best. The two ends of the interval that is shown may be of different cuts, so it
   need not be centred on the figure.
-- **Equivalence** ("either way") is shown by two one-sided tests at every cut.
+- **Equivalence** ("either way") is shown by two one-sided tests at every cut, and refused by a correction for twice
+  their number.
 - **Several claims of one experiment** share the 5 % by Holm's method: where an interval is not one of 95 %, it says so.
 - A figure **within {NEAR:g} pp** of its threshold decides only if all fits that it reads had converged and each seam
   has {STITCHES} stitches, of which the one with the least validation loss counts. If only an end of its interval is
@@ -69,23 +70,27 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
 - **The share of pairs** of which a claim holds by themselves stands beside the mean, with an exact interval, for as
-  many cases as there are networks (Clopper & Pearson; Korn & Graubard). Five networks of five give 48 to 100 %: five
-  networks miss a behaviour of one network in six in 40 % of cases, and *reproduced* does not exclude it.
+  many cases as there are networks, or half as many if networks are on both sides (Clopper & Pearson). Five disjoint
+  pairs of five give 48 to 100 %, all pairs of five networks 23 to 100 %: five networks miss a behaviour of one network
+  in six in 40 % of cases, and *reproduced* does not exclude it.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
 - **‡** marks a sentence that is read otherwise than in the first ledger; its experiment's page says why, and the old
   reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
   seen, and before any trial of the networks that decide them, whose seeds begin at 10. One was mended later, after its
   figures had been seen, and so explores more than it tests: [oxford-4.3a](papers/oxford-4.3a.md).
 - A **report** has no threshold and no verdict; its figure is shown.
-- An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
+- An experiment has the verdict of its worst claim: not reproduced before undecided before not measured before
+  reproduced.
 - *All alike*: every pair gave the same number, mostly an exact 0, so that there is no interval to be had; the verdict
-  is that of the number, which other networks may not give.
+  is that of the number, which other networks may not give. It is said of one end if it is that of such a cut.
 - Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
   failed, or figures of an older version of the measuring code, which are shown and decide nothing, unless verdicts of
   that version [stand](versions.md). Intervals of versions 5 and 6 take pairs for units.
 
-What these rules get wrong was simulated, by `python benchmarks/decisions.py`: [rates](over-networks.md#error-rates).
+Each verdict is wrong in at most 2.5 % of cases if the claim lies exactly on its threshold and the networks' numbers are
+normal; what these rules get wrong was simulated, also for others, by `python benchmarks/decisions.py`:
+[rates](over-networks.md#error-rates).
 
 The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
 worse. The *sender* gives the first layers, the *receiver* the last."""

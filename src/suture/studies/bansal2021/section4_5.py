@@ -105,7 +105,7 @@ CONNECTIVITY = (
         (
             "ResNet-18 of twice the width, ResNet-164 and the ViT are left to a GPU",
             "five networks of one kind are joined round in a circle, five pairs of the twenty, for time: each is in "
-            "two pairs, and the interval over networks is a third too wide or more",
+            "two pairs, and the interval over networks is a quarter too wide or more",
             f"ResNet-18 of half the width has three networks: {FEW_SEEDS}",
             f"{SAMPLED}, of ResNet-18",
         ),

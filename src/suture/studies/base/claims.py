@@ -4,7 +4,8 @@ A claim is data: a quantity, a direction, a threshold. It is *reproduced* if the
 figure lies on the claimed side of the threshold, *not reproduced* if the whole of it lies on the other, and
 *undecided* if the interval straddles the threshold, or if the networks are fewer than ``ENOUGH``. A *report* has no
 threshold and no verdict: its figures are shown. Each verdict is wrong in at most 2.5 % of cases if what is claimed lies
-exactly on the threshold (benchmarks/decisions.py); the claims of one experiment share that by Holm's method.
+exactly on the threshold and the networks' numbers are normal (benchmarks/decisions.py); the claims of one experiment
+share that by Holm's method.
 
 A figure in percentage points that is less than ``NEAR`` from its threshold decides if every fit that it reads had
 converged and every seam was stitched ``STITCHES`` times, of which the best by validation counts; if only an end of its
@@ -137,7 +138,8 @@ class Claim:
     def _share(self, tables: Tables) -> Figure | None:
         """Return of how many pairs by themselves it holds; none if it is a report, or no statement about pairs."""
         numbers = None if self.bound is None else self.quantity.of_pairs(tables)
-        return None if numbers is None else share_of(numbers.dropna().map(self.holds))
+        there = None if numbers is None else numbers.dropna()
+        return None if there is None or there.empty else share_of(there.map(self.holds))
 
     def is_near(self, figure: Figure, *, ends: bool = False) -> bool:
         """Return whether a figure in percentage points is so near to the threshold that fits and stitches matter.

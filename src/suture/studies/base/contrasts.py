@@ -149,7 +149,8 @@ class Contrast(Quantity):
     """The mean of one quantity minus the mean of another that is of other units, with Welch's t interval.
 
     The two groups are taken for independent, and may differ in spread and number (Welch 1947). If networks are in both,
-    what they add to both cancels, and the interval is too wide.
+    the interval is too wide if what they add to both agrees, and too narrow if it is opposed: five networks whose
+    effects are wholly opposed are decided falsely in 9 % of cases either way.
     """
 
     first: PerUnit

@@ -53,7 +53,7 @@ def pair_in_circle(scale: Scale, sender: str, receiver: str = "") -> list[Pair]:
     """Pair each seed with the next one, round in a circle: no network twice on one side.
 
     Five networks of one kind make five pairs, which are independent only if one side of them is untrained: else each
-    network is in two of them, and the interval over networks is a third too wide or more.
+    network is in two of them, and the interval over networks is a quarter too wide or more.
     """
     starts, ends = scale.seeds(sender), scale.seeds(receiver or sender)
     if len(ends) == 1:

@@ -45,7 +45,10 @@ def average_units(values: "pd.Series[float]") -> Average:
 @final
 @dataclass(frozen=True)
 class Figure:
-    """A mean over ``pairs`` of ``networks`` with its interval at ``level``; the ends are nan if those are too few."""
+    """A mean over ``pairs`` of ``networks`` with its interval at ``level``; the ends are nan if those are too few.
+
+    ``spread`` is the standard deviation of one network's number, as the mean's variance has it.
+    """
 
     value: float
     low: float
@@ -54,6 +57,8 @@ class Figure:
     networks: int
     level: float = LEVEL
     deciding: tuple[float, ...] = ()  #: of an extreme, the means whose intervals its ends are of
+    rigid: bool = False  #: whether one of these means is of numbers that are all alike
+    spread: float = float("nan")
 
     @property
     def decides(self) -> bool:
@@ -69,7 +74,9 @@ class Figure:
     def units(self) -> str:
         """Of how many pairs and networks it is, and at which level its interval if that is not ``LEVEL``."""
         said = say_count(self.pairs, "pair") + (f" of {self.networks} networks" if self.networks != self.pairs else "")
-        return said if self.level == LEVEL or not self.decides else f"{said}, at {100 * self.level:.3g} %"
+        if self.level != LEVEL and self.decides:
+            said = f"{said}, at {100 * self.level:.3g} %"
+        return f"{said}, one end of a cut where all are alike" if self.rigid and not self.all_alike else said
 
     def clip(self, low: float, high: float) -> "Figure":
         """Return the same figure with its interval cut to what the number can be."""
@@ -79,20 +86,25 @@ class Figure:
 def share_of(holds: "pd.Series[bool]", level: float = LEVEL) -> Figure:
     """Return the share of pairs of which something holds, in per cent, with an exact interval.
 
-    Clopper & Pearson's, for as many independent cases as there are networks (Korn & Graubard 1998), since pairs of one
+    Clopper & Pearson's, for as many independent cases as the pairs amount to (``Average.cases``), since pairs of one
     network succeed and fail together.
     """
     found = average_units(holds.astype("float64"))
-    n, x = found.networks, found.networks * found.value
+    n, x = found.cases, found.cases * found.value
     low = float(stats.beta.ppf((1 - level) / 2, x, n - x + 1)) if x > 0 else 0.0
     high = float(stats.beta.ppf((1 + level) / 2, x + 1, n - x)) if x < n else 1.0
-    return Figure(100 * found.value, 100 * low, 100 * high, found.pairs, n, level)
+    return Figure(100 * found.value, 100 * low, 100 * high, found.pairs, found.networks, level)
 
 
 def figure_of(average: Average, level: float) -> Figure:
     """Return a mean with its t interval."""
     reach = average.reach(level)
-    return Figure(average.value, average.value - reach, average.value + reach, average.pairs, average.networks, level)
+    value, spread = average.value, _spread_of(average)
+    return Figure(value, value - reach, value + reach, average.pairs, average.networks, level, spread=spread)
+
+
+def _spread_of(average: Average) -> float:
+    return float((average.variance * average.networks) ** 0.5)
 
 
 class Quantity(ABC):
@@ -107,10 +119,11 @@ class Quantity(ABC):
         return None
 
     def power(self, figure: Figure, bound: float, n: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return how often ``n`` networks tell from a threshold what is as far from it as the figure."""
-        half = max(figure.high - figure.value, figure.value - figure.low)  # one of them may be clipped
-        spread = half / stats.t.ppf((1 + figure.level) / 2, figure.networks - 1) * figure.networks**0.5
-        return power_of_t(abs(figure.value - bound) / spread, n, figure.level)
+        """Return how often ``n`` networks tell from a threshold what is as far from it as the figure.
+
+        Of an extreme it is the power of the extreme mean alone: somewhat more networks are needed for all of them.
+        """
+        return power_of_t(abs(figure.value - bound) / figure.spread, n, figure.level)
 
 
 def power_of_t(distance: float, n: NDArray[np.int64], level: float = LEVEL) -> NDArray[np.float64]:
@@ -192,12 +205,12 @@ class AtCuts:
 class Extreme(Quantity):
     """The largest of several means over pairs, or the ``smallest``: at single cuts, or of single quantities.
 
-    What is claimed of all is decided by it, and what is claimed of some by the other extreme. For the largest mean the
-    upper end is the largest of the means' own upper ends, and the lower end the largest of their lower ends after a
-    Bonferroni correction: so a claim that all are small is accepted by intersection-union and refused by
-    union-intersection, at 2.5 % either way (Berger 1982). With ``either`` means count by their size, whichever their
-    sign: two one-sided tests (Schuirmann 1987). Studentised maxima with estimated correlations refuse falsely in up to
-    5 % of cases for three to five networks (benchmarks/decisions.py), so they are not used.
+    What is claimed of all is decided by it, and what is claimed of some by the other extreme. For the largest mean
+    the upper end is the largest of the means' own upper ends, and the lower end the largest of their lower ends
+    after a Bonferroni correction: so a claim that all are small is accepted by intersection-union and refused by
+    union-intersection (Roy 1953), at 2.5 % either way (Berger 1982). With ``either`` means count by their size,
+    whichever their sign: two one-sided tests (Schuirmann 1987). Studentised maxima with estimated correlations
+    refuse falsely in up to 5 % of cases for three to five networks (benchmarks/decisions.py), so they are not used.
     """
 
     parts: tuple[AtCuts | PerUnit, ...]
@@ -210,13 +223,15 @@ class Extreme(Quantity):
         sign = -1.0 if self.smallest else 1.0
         signs = (1.0, -1.0) if self.either else (sign,)
         means = [average_units(one * own) for own in columns for one in signs]
-        low, of_low = max((mean.value - mean.reach(level, len(means)), mean.value) for mean in means)
-        high, of_high = max((mean.value + mean.reach(level), mean.value) for mean in means)
+        low, of_low, low_spread = max((m.value - m.reach(level, len(means)), m.value, m.variance) for m in means)
+        high, of_high, high_spread = max((m.value + m.reach(level), m.value, m.variance) for m in means)
         if any(np.isnan(mean.variance) for mean in means):  # max() may pass over nan
             low = high = float("nan")
         value, pairs, networks = (pick(getattr(m, name) for m in means) for pick, name in _OF_MEANS)
         ends = (-high, -low) if self.smallest else (low, high)
-        return Figure(sign * value, *ends, int(pairs), int(networks), level, (sign * of_low, sign * of_high))
+        deciding, rigid = (sign * of_low, sign * of_high), 0 in (low_spread, high_spread)
+        spread = _spread_of(max(means, key=lambda mean: mean.value))
+        return Figure(sign * value, *ends, int(pairs), int(networks), level, deciding, rigid, spread)
 
     def of_pairs(self, tables: Tables) -> "pd.Series[float]":
         """Return each pair's own extreme."""
@@ -366,6 +381,8 @@ class LargestStep(_AlongCuts):
 class Peak(_AlongCuts):
     """The largest value at an interior cut, divided by the larger one of the two ends: above 1 if it peaks inside.
 
+    Fair to four cuts, of which two are inside; of more, chance alone makes a peak.
+
     If values may be negative, ``signed``, the difference of the two: above 0 if it peaks inside. Raises
     ``DataError`` for fewer than three cuts, and for a ratio to ends of which none is above 0.
     """
@@ -384,6 +401,8 @@ class Peak(_AlongCuts):
 @dataclass(frozen=True)
 class FirstStep(_AlongCuts):
     """How much larger the first step between cuts is than any other, either way, as a share of the range of values.
+
+    Chance is against it: of three steps that are equal but for noise, it refuses one first step in eight.
 
     Raises ``DataError`` for fewer than three cuts.
     """
