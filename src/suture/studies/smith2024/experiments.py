@@ -199,7 +199,7 @@ _WITHOUT_DIGITS = Study(
             "lines",
             "stitched",
             "accuracy on Colour-only",
-            (("default fit", Where()), ("smith2024", Where(fit="published"))),
+            (("default fit", Where()), ("the paper's recipe, one pair at three cuts", Where(fit="published"))),
         ),
     ),
     (*SEVERAL, "The penalties in the table are against the receiver on Colour-only images, where it guesses."),
