@@ -223,15 +223,17 @@ class Extreme(Quantity):
         sign = -1.0 if self.smallest else 1.0
         signs = (1.0, -1.0) if self.either else (sign,)
         means = [average_units(one * own) for own in columns for one in signs]
-        low, of_low, low_spread = max((m.value - m.reach(level, len(means)), m.value, m.variance) for m in means)
-        high, of_high, high_spread = max((m.value + m.reach(level), m.value, m.variance) for m in means)
+        largest = max(means, key=lambda mean: mean.value)
+        lower = max(means, key=lambda mean: mean.value - mean.reach(level, len(means)))
+        upper = max(means, key=lambda mean: mean.value + mean.reach(level))
+        low, high = lower.value - lower.reach(level, len(means)), upper.value + upper.reach(level)
         if any(np.isnan(mean.variance) for mean in means):  # max() may pass over nan
             low = high = float("nan")
-        value, pairs, networks = (pick(getattr(m, name) for m in means) for pick, name in _OF_MEANS)
+        pairs, networks = (min(getattr(mean, name) for mean in means) for name in ("pairs", "networks"))
         ends = (-high, -low) if self.smallest else (low, high)
-        deciding, rigid = (sign * of_low, sign * of_high), 0 in (low_spread, high_spread)
-        spread = _spread_of(max(means, key=lambda mean: mean.value))
-        return Figure(sign * value, *ends, int(pairs), int(networks), level, deciding, rigid, spread)
+        deciding, rigid = (sign * lower.value, sign * upper.value), 0 in (lower.variance, upper.variance)
+        spread = max(map(_spread_of, (largest, lower, upper)))
+        return Figure(sign * largest.value, *ends, pairs, networks, level, deciding, rigid, spread)
 
     def of_pairs(self, tables: Tables) -> "pd.Series[float]":
         """Return each pair's own extreme."""
@@ -242,9 +244,6 @@ class Extreme(Quantity):
         """Return a row per pair, and a column per cut or quantity."""
         read = [pd.DataFrame(part.read(tables)) for part in self.parts]
         return pd.concat([own for part in read for _, own in part.items()], axis=1, ignore_index=True)
-
-
-_OF_MEANS = ((max, "value"), (min, "pairs"), (min, "networks"))
 
 
 # --- all cells of a seed together -------------------------------------------------------------------------------------
