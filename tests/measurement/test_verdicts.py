@@ -85,7 +85,18 @@ def test_networks_that_are_not_to_be_trusted_are_not_judged() -> None:
         (pair(0.945, 0.94, 0.80), "A stands in for B at 2 of 3 cuts: worst penalty 15.0 pp (head)"),
         (pair(0.945), "A stands in for B at stem: worst penalty 0.5 pp"),
         (pair(0.80, 0.70), "A does not stand in for B at any cut: least penalty 15.0 pp (stem)"),
-        (pair(0.92, 0.70), "A is not shown to stand in for B at any cut; 1 undecided: least penalty 3.0 pp (stem)"),
+        (
+            pair(0.92, 0.70),
+            "A is not shown to stand in for B at any cut; 1 undecided; 1 fails: least penalty 3.0 pp (stem)",
+        ),
+        (
+            pair(0.92, 0.80, 0.70),
+            "A is not shown to stand in for B at any cut; 1 undecided; 2 fail: least penalty 3.0 pp (stem)",
+        ),
+        (
+            pair(0.945, 0.92, 0.80),
+            "A stands in for B at 1 of 3 cuts; 1 undecided; 1 fails: worst penalty 15.0 pp (head)",
+        ),
         (
             pair(0.945, 0.945, controls=LOW | {"clustered noise": 1.0}),
             "A stands in for B at every cut, but clustered noise does as well: worst penalty 0.5 pp (stem)",

@@ -85,7 +85,9 @@ def say_verdict(pair: Curve, margin: float = MARGIN) -> str:
     verdicts, names, penalty = judge(pair, margin), pair.labels, pair.penalties().value
     good = [i for i, one in enumerate(verdicts) if one.kind in ("works", "explained")]
     rest = Counter(one.kind for one in verdicts if one.kind not in ("works", "explained"))
-    unsettled = "".join(f"; {count} {kind}" for kind, count in rest.items() if kind != "fails")
+    mixed = set(rest) != {"fails"}  # if all others fail, their number is what is left
+    unsettled = "".join(f"; {count} {'fail' if kind == 'fails' and count > 1 else kind}"
+                        for kind, count in rest.items() if mixed)  # fmt: skip
     by = f", by {pair.never_known}" if pair.never_known else ""
     if not good:
         least = int(np.nanargmin(penalty))
