@@ -90,6 +90,8 @@ def _said(charts: Sequence[Chart]) -> str:
         said.append("dots: each of them")
     if "curve" in kinds and counts[-1] > 1:
         said.append("bands: 95 % intervals over networks")
+    if any(sum(own.kind == kind and own.measures[0].unit == "pp" for own in charts) > 1 for kind in ("curve", "bars")):
+        said.append("each panel has its own scale")  # as _share_axes leaves penalties
     if any(line.is_open.any() for line in lines):
         said.append(f"{'a ring' if kinds == {'matrix'} else 'hollow'}: not converged")
     if "matrix" in kinds:
