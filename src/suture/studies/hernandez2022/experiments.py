@@ -253,7 +253,7 @@ STUDIES: tuple[Study, ...] = (
         (
             *_ALWAYS,
             "Within one cut is a distance in depth of at most the larger step of the two networks.",
-            "Equal and unequal shapes are compared by Welch's interval, though networks are in both.",
+            "Equal and unequal shapes are compared by the jackknife over the networks that are in both.",
         ),
         (
             "Two of the 16 shapes, five networks each: all ordered pairs of one shape, at the ends of the stages, "
