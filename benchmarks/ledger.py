@@ -6,6 +6,8 @@
 In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``results/networks`` are
 taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100 MB:
 16-bit weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
+What the store has measured and no table has yet is kept in ``results/unfinished.tar.xz``, and another store that lacks
+it takes it from there: an experiment may take longer than one store lives.
 """
 
 import argparse
@@ -14,12 +16,15 @@ import os
 import shlex
 import signal
 import sys
+import tarfile
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 import torch
 from safetensors.torch import load as from_bytes
 from safetensors.torch import load_file, save_file
@@ -30,7 +35,7 @@ from suture.cli.studies import loader_of
 from suture.common.sealed import SEAL
 from suture.measurement.tables.table import save
 from suture.measurement.trials.trial import VERSION as MEASURED_BY
-from suture.runs.store.store import NETWORKS, Store
+from suture.runs.store.store import NETWORKS, STATE, TRIALS, Store
 from suture.studies import STUDIES, load_result, scale_named
 from suture.studies.base.scale import Scale
 from suture.studies.base.study import bases_of
@@ -42,6 +47,7 @@ from suture.zoo.sources import KEPT
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, TOOK, FIGURES = ROOT / "results/small", ROOT / "results/took.json", ROOT / "docs/images/studies"
+UNFINISHED = ROOT / "results/unfinished.tar.xz"
 WORTH, ROOM = 30.0, 100e6  #: seconds of one core, bytes in all
 KEPT_AS = {"cnn": "cnn cifar10"}  #: since cnn-10 and cnn-11 are those of MNIST above CIFAR-10
 PAGES = (
@@ -117,6 +123,32 @@ def keep(base: BaseModel, store: Store) -> str:
     return f"kept {path.name}"
 
 
+def keep_unfinished(store: Store, path: Path = UNFINISHED, results: Path = RESULTS) -> int:
+    """Keep the trials of a store that no table has, but for those that may still be deepened; return how many."""
+    tables = [pd.read_parquet(table, columns=["trial"]) for table in results.glob("*.trials.parquet")]
+    shown = {str(key) for table in tables for key in table["trial"]}
+    kept = [key for key in sorted(store.finished() - shown) if not (store.path / TRIALS / key / STATE).exists()]
+    path.unlink(missing_ok=True)
+    if kept:
+        with tarfile.open(path, "w:xz") as archive:
+            for key in kept:
+                archive.add(store.path / TRIALS / key, key)
+    return len(kept)
+
+
+def take_unfinished(store: Store, path: Path = UNFINISHED) -> int:
+    """Put the trials that are kept into a store that lacks them; return how many. What is damaged is left out."""
+    there, taken = store.finished(), 0
+    if path.is_file():
+        with tarfile.open(path) as archive, TemporaryDirectory(dir=store.path) as folder:
+            archive.extractall(folder, filter="data")
+            for found in sorted(Path(folder).iterdir()):
+                if found.name not in there:
+                    found.rename(store.path / TRIALS / found.name)
+                    taken += store.has(TRIALS, found.name)
+    return taken
+
+
 def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
     """Keep the networks of a study, and write what all took and what it says."""
     for base in networks:
@@ -145,9 +177,14 @@ def main() -> int:
     parser.add_argument("--workers", default="1", help="cores that work at a time")
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--list", action="store_true", help="say how many networks are kept or in the store")
+    parser.add_argument("--keep", action="store_true", help="only keep what is measured and in no table")
     given = parser.parse_args()
     torch.set_num_threads(1)
     data, store = given.data.resolve(), Store.make(given.store.resolve())
+    if given.keep:
+        print(f"{keep_unfinished(store)} trials are in {UNFINISHED.relative_to(ROOT)}")
+        return 0
+    print(f"{take_unfinished(store)} trials are taken from {UNFINISHED.relative_to(ROOT)}", flush=True)
     os.chdir(ROOT)
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # it stops as at the keyboard, and goes on from there
     signal.setitimer(signal.ITIMER_REAL, 3600 * given.hours)
@@ -163,6 +200,7 @@ def main() -> int:
         folders = ["--out", str(store.path), "--results", str(RESULTS), "--figures", str(FIGURES), "--data", str(data)]
         code = suture(["run", study, "--scale", "small", *folders, "--until-converged", "--workers", given.workers])
         settle(study, networks, store)
+        keep_unfinished(store)
         if code == 130:  # interrupted, by the clock or at the keyboard
             return 0
         if code:
