@@ -6,8 +6,8 @@
 In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``results/networks`` are
 taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100 MB:
 16-bit weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
-What the store has measured and no table has yet is kept in ``results/unfinished.tar.xz``, and another store that lacks
-it takes it from there: an experiment may take longer than one store lives.
+An experiment may take longer than one store lives: what is measured and in no table yet is kept in
+``results/unfinished.tar.xz``, and another store takes it from there, and what the tables of this version show from them.
 """
 
 import argparse
@@ -33,6 +33,8 @@ from safetensors.torch import save as to_bytes
 from suture.cli.main import main as suture
 from suture.cli.studies import loader_of
 from suture.common.sealed import SEAL
+from suture.core.saving import to_plain
+from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.table import save
 from suture.measurement.trials.trial import VERSION as MEASURED_BY
 from suture.runs.store.store import NETWORKS, STATE, TRIALS, Store
@@ -149,6 +151,42 @@ def take_unfinished(store: Store, path: Path = UNFINISHED) -> int:
     return taken
 
 
+def take_measured(store: Store, results: Path = RESULTS) -> int:
+    """Put what the tables of this version show of fits that had converged into a store that lacks it; return how many.
+
+    Other experiments read the same trials. Stitches and curves of fits are not in tables, so these have none.
+    """
+    taken = 0
+    for card in results.glob("*.json"):
+        table = results / f"{card.stem}.trials.parquet"
+        if json.loads(card.read_text()).get("version") == MEASURED_BY and table.is_file():
+            rows = pd.read_parquet(table)
+            for key, own in rows[rows["converged"] & (rows["warning"] == "")].groupby("trial"):
+                if not store.has(TRIALS, str(key)):
+                    store.keep(TRIALS, str(key), _record_of(own.to_dict("records")), to_bytes({}))
+                    taken += 1
+    return taken
+
+
+def _record_of(rows: list[dict[Any, Any]]) -> dict[str, Any]:
+    """Return the record of a trial, as far as its rows of a table, one a score, tell it."""
+
+    def estimate(row: dict[Any, Any], name: str) -> dict[str, Any]:
+        return {"value": row[name]} | {end: row[f"{name}_{end}"] for end in ("low", "high")}
+
+    first = rows[0]
+    names = ("status", "trial", "seconds", "device", "representation_error", "steps", "start", "converged")
+    made = {name: first[name] for name in names} | {"measuring": MEASURED_BY, "curve": [], "scores": {}}
+    made["validation_loss"] = first.get("validation_loss")
+    made["gap"] = next((row["gap"] for row in rows if row["score"] == "accuracy"), None)
+    made["apart"] = {name: estimate(first, f"apart_{name}") for name in MEASURES if first[f"apart_{name}"] >= 0}
+    for row in rows:
+        alone = {name: {"value": row[f"{name}_score"]} for name in ("sender", "receiver")}
+        own = {"stitched": estimate(row, "stitched") | {"n": row["n"]}, "penalty": estimate(row, "penalty")}
+        made["scores"][row["score"]] = own | alone
+    return dict(to_plain(made, "the record"))
+
+
 def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
     """Keep the networks of a study, and write what all took and what it says."""
     for base in networks:
@@ -185,6 +223,7 @@ def main() -> int:
         print(f"{keep_unfinished(store)} trials are in {UNFINISHED.relative_to(ROOT)}")
         return 0
     print(f"{take_unfinished(store)} trials are taken from {UNFINISHED.relative_to(ROOT)}", flush=True)
+    print(f"{take_measured(store)} trials are taken from tables of this version", flush=True)
     os.chdir(ROOT)
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # it stops as at the keyboard, and goes on from there
     signal.setitimer(signal.ITIMER_REAL, 3600 * given.hours)

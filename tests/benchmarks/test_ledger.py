@@ -1,10 +1,13 @@
 """What a store has measured and no table has yet survives the store."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
-from benchmarks.ledger import keep_unfinished, take_unfinished
+from benchmarks.ledger import MEASURED_BY, RESULTS, keep_unfinished, take_measured, take_unfinished
 
+from suture.measurement.tables.records import Described
+from suture.measurement.tables.table import COLUMNS, table_of
 from suture.runs.store.store import STATE, TRIALS, Store
 
 
@@ -36,3 +39,31 @@ def test_nothing_unfinished_is_no_file(tmp_path: Path) -> None:
     assert keep_unfinished(store, kept, tmp_path) == 0
     assert not kept.exists()
     assert take_unfinished(store, kept) == 0
+
+
+def test_a_table_gives_its_trials_back(tmp_path: Path) -> None:
+    """The rows of a store that took its trials from a table are the table's own; open fits are left out."""
+    shown = pd.read_parquet(RESULTS / "bansal-2A-random.trials.parquet")
+    shown.to_parquet(tmp_path / "x.trials.parquet")
+    (tmp_path / "x.json").write_text(json.dumps({"version": MEASURED_BY}))
+    store = Store.make(tmp_path / "store")
+    closed = shown[shown["converged"]]
+    assert 0 < take_measured(store, tmp_path) == len(closed) < len(shown)
+
+    of_cuts = [f"{side}{what}" for side in ("sender", "receiver") for what in ("", "_cut", "_depth")]
+    of_fits = ["stitch", "fit", "control", "network_seed", "seed", "fit_data", "score_data", "task"]
+    found = []
+    for row in closed.to_dict("records"):
+        trial = Described(
+            row["trial"], {name: row[name] for name in ("study", *of_cuts, *of_fits)}, ((row["score"], row["unit"]),)
+        )
+        found.append((trial, store.record(TRIALS, trial.key)))
+    again = table_of(found)
+    pd.testing.assert_frame_equal(again, closed[list(again)].reset_index(drop=True).astype(COLUMNS))
+
+
+def test_tables_of_other_versions_give_nothing(tmp_path: Path) -> None:
+    shown = pd.read_parquet(RESULTS / "bansal-2A-random.trials.parquet")
+    shown.to_parquet(tmp_path / "x.trials.parquet")
+    (tmp_path / "x.json").write_text(json.dumps({"version": MEASURED_BY - 1}))
+    assert take_measured(Store.make(tmp_path / "store"), tmp_path) == 0

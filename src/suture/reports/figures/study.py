@@ -87,13 +87,14 @@ def _said(charts: Sequence[Chart]) -> str:
     kinds = {chart.kind for chart in charts}
     said = ["of one pair" if counts[-1] == 1 else f"means over {several} pairs"]
     if kinds & {"curve", "bars"} and counts[-1] > 1:
-        said.append("dots: each of them")
+        said.append("dots: each of them" + (", and their range" if "bars" in kinds else ""))
     if "curve" in kinds and counts[-1] > 1:
         said.append("bands: 95 % intervals over networks")
     if any(sum(own.kind == kind and own.measures[0].unit == "pp" for own in charts) > 1 for kind in ("curve", "bars")):
         said.append("each panel has its own scale")  # as _share_axes leaves penalties
     if any(line.is_open.any() for line in lines):
-        said.append(f"{'a ring' if kinds == {'matrix'} else 'hollow'}: not converged")
+        mark = "a ring" if kinds == {"matrix"} else "hollow"
+        said.append(f"{mark}: {'not converged' if counts[-1] == 1 else 'not all converged'}")
     if "matrix" in kinds:
         said.append("below the white line the sender is cut at least as deep as the receiver")
     return "; ".join(said)
