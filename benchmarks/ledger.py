@@ -7,7 +7,7 @@ In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. N
 taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100 MB:
 16-bit weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
 An experiment may take longer than one store lives: what is measured and in no table yet is kept in
-``results/unfinished.tar.xz``, and another store takes it from there, and what the tables of this version show from them.
+``results/unfinished.tar.xz``. Another store takes it from there, and what the tables of this version show from them.
 """
 
 import argparse

@@ -211,6 +211,13 @@ def test_what_is_undecided_for_want_of_stitches_is_stitched_again() -> None:
     assert len(_find_near(study, {TRIALS: table})) == len(table)
 
 
+def test_what_too_few_networks_cannot_decide_is_not_stitched_again() -> None:
+    table = rows(2.0, stitches=1).assign(score_data="s")
+    study = Study("oxford-9", "t", "q", "s", lambda scale: [], (Claim("it is so", "1", Mean("penalty"), "≤", 3.0),))
+    assert len(_find_near(study, {TRIALS: table})) == len(table)
+    assert not _find_near(study, {TRIALS: table[table["network_seed"] < 4]})
+
+
 def test_near_is_from_the_threshold_or_from_it_with_its_margin() -> None:
     open_ = rows(-1.91, converged=False)
     assert Claim("it is so", "section 1", Mean("penalty"), "≤", 0.0, 0.3).decide({TRIALS: open_}).verdict == "undecided"

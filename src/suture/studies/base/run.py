@@ -129,7 +129,8 @@ def run_study(
 ) -> Result:
     """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``.
 
-    The seams of a claim whose figure is near its threshold are stitched again, ``STITCHES`` times in all.
+    The seams of a claim whose figure is near its threshold are stitched again, ``STITCHES`` times in all; but not if it
+    has too few networks to be decided.
     """
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
@@ -162,10 +163,10 @@ def run_study(
 
 
 def _find_near(study: Study, tables: Tables) -> set[Labels]:
-    """Return what tells the trials that decide something near its threshold."""
+    """Return what tells the trials that decide something near its threshold, if there are networks enough to decide."""
     found: set[Labels] = set()
     for one in decide_all(study.claims, tables):
-        if one.figure is not None and one.claim.is_near(one.figure):
+        if one.is_test and one.figure is not None and one.claim.is_near(one.figure):
             found |= {*one.claim.fits_read(tables)[list(_TOLD)].itertuples(index=False, name=None)}
     return found
 
