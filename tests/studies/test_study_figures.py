@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from suture.common.errors import DataError
 from suture.measurement.tables.table import COLUMNS
@@ -109,7 +110,7 @@ def test_a_band_is_students_interval_over_networks_and_dots_are_the_pairs() -> N
     assert sorted(dots.get_ydata())[:3] == pytest.approx([50, 52, 54])
 
 
-@pytest.mark.parametrize("seeds", [1, 6])
+@pytest.mark.parametrize("seeds", [1, 7])
 def test_one_seed_or_many_have_no_dots(seeds: int) -> None:
     axes = panel_of(tables(*curve("A", 0.7, seeds)), lines("A"))
     assert not [one for one in axes.lines if one.get_linestyle() == "None"]
@@ -336,6 +337,17 @@ def test_maps_of_a_panel_share_a_scale_and_what_is_missing_is_said() -> None:
     assert mesh.get_clim() == pytest.approx((0.02, 3.0))
     assert len(page.axes[0].patches) == 1
     assert [text.get_text() for text in page.axes[1].texts] == [FOUND]
+
+
+def test_a_panel_without_numbers_is_only_named_beneath() -> None:
+    many = [lines(name, title=f"The panel of a network called {name}") for name in "ABCDEF"]
+    page = drawn(tables(*curve("A", 0.8)), *many)
+    assert len(page.axes) == 1
+    said = next(text for text in page.findobj(Text) if "means over" in text.get_text())
+    assert f"{FOUND}: {', '.join(panel.title for panel in many[1:])}" in said.get_text().replace("\n", " ")
+    page.draw_without_rendering()
+    assert said.get_window_extent().x0 >= 0
+    assert len(drawn(tables(*curve("G", 0.8)), *many).axes) == len(many)
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 
 from suture.common.errors import DataError
 from suture.reports.charts import THRESHOLD, Chart, Measure
-from suture.reports.figures.curve import WIDEST, WIDTH, Picture, draw_lines, legend_above, name_cuts, styled
+from suture.reports.figures.curve import FEW, WIDEST, WIDTH, Picture, draw_lines, legend_above, name_cuts, styled
 from suture.reports.figures.matrix import Maps, guess_height, slot
 from suture.reports.panels import NOT_MEASURED, arrange_panels
 from suture.reports.style import shortened, with_minus
@@ -24,6 +24,7 @@ from suture.studies.base.cells import Tables
 from suture.studies.base.study import Study
 
 _WIDE = 12  #: cuts, or letters of a bar's name times four, after which a panel has the page's width
+_LETTERS = 17  #: an inch, of the sentence beneath
 _MANY = 1e5  #: from which numbers of an axis are written with k, M, G
 _TITLE: dict[str, Any] = {"loc": "left", "size": 8, "weight": "bold", "parse_math": False}
 
@@ -31,13 +32,15 @@ _TITLE: dict[str, Any] = {"loc": "left", "size": 8, "weight": "bold", "parse_mat
 def figure(study: Study, tables: Tables) -> Figure:
     """Draw a study's panels: lines and bars two in a row, or alone if they are wide; heat maps two or three in a row.
 
-    The page is laid out twice, first to see how much names and legends take. Raises ``DataError`` if the study has no
-    panels.
+    A panel of which nothing was measured is only named, if another was. The page is laid out twice, first to see how
+    much names and legends take. Raises ``DataError`` if the study has no panels.
     """
     if not study.panels:
         raise DataError(f"{study.id} has no figure; its tables are {', '.join(study.tables)}")
-    arranged = arrange_panels(study.panels, tables)
-    charts = [_titled(chart, panel.title) for panel, chart in zip(study.panels, arranged, strict=True)]
+    arranged = list(zip(study.panels, arrange_panels(study.panels, tables), strict=True))
+    measured = [(panel, chart) for panel, chart in arranged if _is_measured(chart)]
+    missing = [panel.title for panel, chart in arranged if measured and not _is_measured(chart)]
+    charts = [_titled(chart, panel.title) for panel, chart in measured or arranged]
     rows = list(_rows(charts))
     width = max(map(_width, charts))
     several = {kind: max((len(r) for r in rows if r[0].kind == kind), default=1) for kind in ("curve", "bars")}
@@ -52,7 +55,7 @@ def figure(study: Study, tables: Tables) -> Figure:
             parts = page.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
             filled = [_fill(part, row, width, several, maps) for part, row in zip(parts, rows, strict=True)]
             _share_axes(rows, filled)
-            if said := _said(charts):
+            if said := "\n".join(wrap(_said(charts, missing), int(_LETTERS * width))):
                 parts[-1].supxlabel(said, size=6.5, color="0.35", x=0.995, ha="right")
             page.draw_without_rendering()
             heights = [
@@ -72,8 +75,13 @@ def _titled(chart: Chart, title: str) -> Chart:
     return replace(chart, title="" if groups == [title] else title)
 
 
-def _said(charts: Sequence[Chart]) -> str:
-    """Say what lines and bands are, and of how many pairs."""
+def _is_measured(chart: Chart) -> bool:
+    """Return whether a panel shows any number."""
+    return any(np.isfinite(line.value).any() for measure in chart.measures for line in measure.lines)
+
+
+def _said(charts: Sequence[Chart], missing: Sequence[str]) -> str:
+    """Say what lines and bands are, and of how many pairs, and which panels are missing."""
     lines = [line for chart in charts for measure in chart.measures for line in measure.lines]
     found: set[int] = set()
     for chart in charts:
@@ -86,7 +94,7 @@ def _said(charts: Sequence[Chart]) -> str:
     several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     kinds = {chart.kind for chart in charts}
     said = ["of one pair" if counts[-1] == 1 else f"means over {several} pairs"]
-    if kinds & {"curve", "bars"} and counts[-1] > 1:
+    if counts[-1] > 1 and ("bars" in kinds or ("curve" in kinds and any(1 < count <= FEW for count in counts))):
         said.append("dots: each of them" + (", and their range" if "bars" in kinds else ""))
     if "curve" in kinds and counts[-1] > 1:
         said.append("bands: 95 % intervals over networks")
@@ -97,6 +105,8 @@ def _said(charts: Sequence[Chart]) -> str:
         said.append(f"{mark}: {'not converged' if counts[-1] == 1 else 'not all converged'}")
     if "matrix" in kinds:
         said.append("below the white line the sender is cut at least as deep as the receiver")
+    if missing:
+        said.append(f"{NOT_MEASURED}: {', '.join(missing)}")
     return "; ".join(said)
 
 
