@@ -140,7 +140,10 @@ def test_the_page_of_an_experiment_opens_with_its_verdict_and_folds_its_tables()
     other = replace(CLAIM, statement="penalty ≤ 9 pp", threshold=9.0)
     made = study_page(TEMPLATE, study(other, CLAIM), {"bansal-x": result(4.9, 5.0, 5.1)})
     before, folded = made.split("<details")
-    assert "**Verdict: not reproduced.** What decides: penalty ≤ 3 pp: 5.00 pp [4.64, 5.36]" in before
+    counted = "Of 2 claims with a threshold: 1 reproduced, 1 not reproduced."
+    assert f"**Verdict: not reproduced.** {counted} What decides: penalty ≤ 3 pp: 5.00 pp [4.64, 5.36]" in before
+    alone = study_page(TEMPLATE, study(CLAIM), {"bansal-x": result(4.9, 5.0, 5.1)})
+    assert "**Verdict: not reproduced.** What decides" in alone
     assert "All 2 claims" in folded
     assert folded.index("penalty ≤ 9 pp") < folded.index("It differs") < folded.index("</details>")
 

@@ -7,6 +7,7 @@ same pages, to the letter.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pandas as pd
@@ -244,6 +245,13 @@ def _decisive(made: tuple[Decided, ...]) -> Decided:
     return with_it[0] if with_it else made[0]
 
 
+def _tally(made: tuple[Decided, ...]) -> str:
+    """Say how many claims have which verdict, if some were decided otherwise than the experiment."""
+    counts = Counter(one.verdict for one in made if one.verdict != REPORTED)
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
+    return f" Of {counts.total()} claims with a threshold: {said}." if len(counts) > 1 else ""
+
+
 def _differs(study: Study) -> list[str]:
     """Say what differs from the paper, in sentences."""
     needs = [f"needs {study.needs}"] if study.needs else []
@@ -271,7 +279,7 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
     else:
         one = _decisive(made)
         said = f"{_statement(one.claim)}: {_ours(one) or 'no figure'} (threshold {threshold(one.claim) or 'none'})"
-        shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.** What decides: {said}.")
+        shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.**{_tally(made)} What decides: {said}.")
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
     parts = [grid(_HEADS, lines), _roles(study.claims), _of_networks(results[study.id])]
     if any(claim.ours for claim in study.claims):
