@@ -5,8 +5,8 @@
 In bansal-2A a stitch into such networks (eight channels in the first stage) costs much more after ``layer1.1`` than
 after any other block. Three tables, of the three networks of that width and three of twice that width as senders:
 
-``bansal-2A.narrow.csv``    penalties at ``layer1.1`` by the default fit: of 3×3 stitches between networks of that
-                            width, and of 1×1 stitches from the wider ones
+``bansal-2A.narrow.csv``    penalties at ``layer1.1``, and at ``layer2.0`` to compare, by the default fit: of 3×3
+                            stitches between networks of that width, and of 1×1 stitches from the wider ones
 ``bansal-2A.explained.csv`` at each cut, how much of the variance of the receiver's activation on test images least
                             squares finds in the sender's channels (``explained``), and the accuracy of the receiver
                             alone (``alone``) and given what least squares makes (``given``)
@@ -15,7 +15,7 @@ after any other block. Three tables, of the three networks of that width and thr
                             (``mean``), with it from least squares and the others its own (``only``), and with all but
                             it from least squares (``spared``)
 
-Twenty minutes on one core.
+Forty minutes on one core.
 """
 
 import argparse
@@ -36,7 +36,8 @@ from suture.zoo.models import load_network
 
 Row = dict[str, str | float]
 FOLDER = Path(__file__).parents[1] / "results" / "small"
-CUT, NARROW, WIDE, SEEDS = "layer1.1", "resnet18-w0.5", "resnet18", (10, 11, 12)
+CUT, OTHER = "layer1.1", "layer2.0"
+NARROW, WIDE, SEEDS = "resnet18-w0.5", "resnet18", (10, 11, 12)
 FITTED, READ, BATCH = 10_000, 2_500, 500  #: images that stitches are fitted to, as in the study, and least squares
 
 
@@ -123,10 +124,10 @@ def main() -> None:
 
     trials = list[Trial]()
     for sender, receiver in pairs:
-        stitch = Conv(kernel=3 if sender.startswith(NARROW) else 1)
-        trials += suture.curve(networks[sender], networks[receiver], data=data, at=[CUT], stitch=stitch, controls=())
+        how = {"at": [CUT, OTHER], "stitch": Conv(kernel=3 if sender.startswith(NARROW) else 1), "controls": ()}
+        trials += suture.curve(networks[sender], networks[receiver], data=data, **how)
     table = suture.run(trials, store=given.store)
-    shown = ["sender", "receiver", "stitch", "stitched", "receiver_score", "penalty", "steps", "converged"]
+    shown = ["sender", "receiver", "receiver_cut", "stitch", "stitched", "receiver_score", "penalty", "converged"]
     table.loc[table["score"] == "accuracy", shown].round(4).to_csv(given.folder / "bansal-2A.narrow.csv", index=False)
 
 
