@@ -9,7 +9,7 @@ every family; and one of every fit.
 Its networks are trained here in a few seconds, by plain torch, so that nothing but the measuring code is under test.
 Seven minutes of one thread; ``--only families fits`` takes one. On another processor the last digits may differ: record
 before the change, on the machine on which you check. A trial is found by its place in its plan; its key may change
-(with ``VERSION``), its numbers may not.
+(with the versions of its parts), its numbers may not.
 """
 
 import argparse

@@ -7,7 +7,7 @@ In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. N
 taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100 MB:
 16-bit weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
 An experiment may take longer than one store lives: what is measured and in no table yet is kept in
-``results/unfinished.tar.xz``. Another store takes it from there, and what the tables of this version show from them.
+``results/unfinished.tar.xz``. Another store takes it from there, and what tables show by today's versions.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from suture.common.sealed import SEAL
 from suture.core.saving import to_plain
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.table import save
-from suture.measurement.trials.trial import VERSION as MEASURED_BY
+from suture.measurement.trials.versions import read_versions, say_outdated
 from suture.runs.store.store import NETWORKS, STATE, TRIALS, Store
 from suture.studies import STUDIES, load_result, scale_named
 from suture.studies.base.scale import Scale
@@ -152,19 +152,19 @@ def take_unfinished(store: Store, path: Path = UNFINISHED) -> int:
 
 
 def take_measured(store: Store, results: Path = RESULTS) -> int:
-    """Put what the tables of this version show of fits that had converged into a store that lacks it; return how many.
+    """Put what tables show, by today's versions of all parts, into a store that lacks it; return how many trials.
 
-    Other experiments read the same trials. Stitches and curves of fits are not in tables, so these have none.
+    Other experiments read the same trials. Fits that say that they have not converged are left out. Stitches and curves
+    of fits are not in tables, so these have none.
     """
     taken = 0
-    for card in results.glob("*.json"):
-        table = results / f"{card.stem}.trials.parquet"
-        if json.loads(card.read_text()).get("version") == MEASURED_BY and table.is_file():
-            rows = pd.read_parquet(table)
-            for key, own in rows[rows["converged"] & (rows["warning"] == "")].groupby("trial"):
-                if not store.has(TRIALS, str(key)):
-                    store.keep(TRIALS, str(key), _record_of(own.to_dict("records")), to_bytes({}))
-                    taken += 1
+    for table in results.glob("*.trials.parquet"):
+        rows = pd.read_parquet(table)
+        today = rows["versions"].map(lambda text: not say_outdated([text]))
+        for key, own in rows[today & rows["converged"].fillna(True) & (rows["warning"] == "")].groupby("trial"):
+            if not store.has(TRIALS, str(key)):
+                store.keep(TRIALS, str(key), _record_of(own.to_dict("records")), to_bytes({}))
+                taken += 1
     return taken
 
 
@@ -176,7 +176,8 @@ def _record_of(rows: list[dict[Any, Any]]) -> dict[str, Any]:
 
     first = rows[0]
     names = ("status", "trial", "seconds", "device", "representation_error", "steps", "start", "converged")
-    made = {name: first[name] for name in names} | {"measuring": MEASURED_BY, "curve": [], "scores": {}}
+    made = {name: first[name] for name in names} | {"curve": [], "scores": {}}
+    made |= {"versions": read_versions(first["versions"]), "outcomes": first["outcomes"]}
     made["validation_loss"] = first.get("validation_loss")
     made["gap"] = next((row["gap"] for row in rows if row["score"] == "accuracy"), None)
     made["apart"] = {name: estimate(first, f"apart_{name}") for name in MEASURES if first[f"apart_{name}"] >= 0}
@@ -197,9 +198,9 @@ def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
         tables = [load_networks(path)] if path.is_file() else []
         save(join([*tables, gather(store, LEDGER)], LEDGER), path)
     found = load_result(RESULTS, study)
-    if found is not None and found.card.get("version") == MEASURED_BY:
+    if found is not None and found.stands:
         took = json.loads(TOOK.read_text()) if TOOK.is_file() else {}
-        names = ("version", "trials", "failed", "seconds", "networks", "training_seconds")
+        names = ("trials", "failed", "seconds", "networks", "training_seconds")
         TOOK.write_text(json.dumps(took | {study: {name: found.card[name] for name in names}}, indent=1) + "\n")
     with redirect_stdout(StringIO()):
         for command in PAGES:
@@ -223,7 +224,7 @@ def main() -> int:
         print(f"{keep_unfinished(store)} trials are in {UNFINISHED.relative_to(ROOT)}")
         return 0
     print(f"{take_unfinished(store)} trials are taken from {UNFINISHED.relative_to(ROOT)}", flush=True)
-    print(f"{take_measured(store)} trials are taken from tables of this version", flush=True)
+    print(f"{take_measured(store)} trials are taken from tables", flush=True)
     os.chdir(ROOT)
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # it stops as at the keyboard, and goes on from there
     signal.setitimer(signal.ITIMER_REAL, 3600 * given.hours)

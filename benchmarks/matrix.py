@@ -40,7 +40,8 @@ from suture.measurement.trials import plans
 from suture.measurement.trials.controls import DEFAULT as CONTROLS
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.measure import measure
-from suture.measurement.trials.trial import VERSION, Trial
+from suture.measurement.trials.trial import Trial
+from suture.measurement.trials.versions import list_versions
 
 PLAIN, LEAST_SQUARES, OURS = "plain loop", "least squares + Adam", "default"
 MARGIN = 0.3  #: points of accuracy by which a cell may be below the plain loop's and still count as good
@@ -418,7 +419,7 @@ def run(given: argparse.Namespace, networks: Sequence[Network], data: suture.Dat
         "cells": len(grid),
         "processor": processor(),
         "torch": torch.__version__,
-        "measuring code": VERSION,
+        "parts": list_versions(),
     }
     file = File(Path(given.out), subject)
     measured(grid, methods, jobs, file)

@@ -63,7 +63,6 @@ from suture.common.names import make
 from suture.core.activations.cache import Activations
 from suture.fits import Converged, LeastSquares, Quick, averaged
 from suture.fits.base import Problem, Side
-from suture.measurement.trials.trial import VERSION as MEASURED_BY
 
 FOLDER = Path(__file__).parents[1] / "results" / "reference"
 NETWORKS = FOLDER.parent / "networks"
@@ -574,7 +573,7 @@ def measure(trial: suture.Trial, wanted: float, cache: Activations) -> dict[str,
         "below": wanted - measured.scores["accuracy"].value,
         "converged": measured.converged,
         "start": measured.start,
-        "version": MEASURED_BY,
+        "version": trial.fit.version,
         "steps": measured.steps,
         "seconds": round(time.process_time() - begun, 1),
     }

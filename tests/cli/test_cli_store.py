@@ -20,12 +20,11 @@ import suture
 from suture.cli.main import main, parser
 from suture.cli.options import runner_of
 from suture.common.errors import FitError
-from suture.common.sealed import from_json, to_json
 from suture.fits import LeastSquares
 from suture.measurement.tables import table as tables
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.controls import itself
-from suture.measurement.trials.trial import VERSION
+from suture.measurement.trials.versions import DECLARED
 from suture.reports.terminal.store import broken
 from suture.runs.runners import Local, Ray
 from suture.runs.store.inspect import status
@@ -222,11 +221,10 @@ def test_the_status_of_a_run_that_is_over_and_of_one_made_in_python(run: Run, co
 # What is there
 
 
-def test_the_status_of_a_run_by_another_version_says_so(run: Run, copy: Path) -> None:
-    assert "of the measuring code" not in run(f"status {copy}")[1]
-    label = copy / "suture.json"
-    label.write_text(to_json(from_json(label.read_bytes()) | {"measuring": 1}))
-    assert f"measured by version 1 of the measuring code, and this is {VERSION}" in run(f"status {copy}")[1]
+def test_the_status_of_a_run_by_another_version_says_so(run: Run, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "measured by" not in run(f"status {copy}")[1]
+    monkeypatch.setitem(DECLARED, "cuts", 1000)
+    assert "(now 1000): measure again, in another folder" in " ".join(run(f"status {copy}")[1].split())
 
 
 def test_the_table_shows_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

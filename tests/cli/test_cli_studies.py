@@ -13,7 +13,6 @@ from suture.cli.main import main
 from suture.cli.studies import NETWORKS
 from suture.core.network.network import Network
 from suture.fits import LeastSquares
-from suture.measurement.trials.trial import VERSION
 from suture.runs.runners import Faulty
 from suture.studies import STUDIES, Claim, Panel, Result, Scale, Study, Where
 from suture.studies.base.plans import pair_in_circle, plan_curves
@@ -242,9 +241,10 @@ def kept(tmp_path: Path) -> Path:
     """Results of one study, planted: penalties of 1, 2 and 3 pp."""
     rows = pd.DataFrame({"network_seed": [0, 1, 2], "penalty": [1.0, 2.0, 3.0], "receiver_cut": "layer1.0"})
     plain = {"trial": ["a", "b", "c"], "status": "ok", "score": "accuracy", "control": "", "published": False}
-    labels = {"fit": "Converged()", "sender": "s", "receiver": "r", "sender_cut": "layer1.0", "unit": "fraction"}
+    plain |= {"fit": "Converged()", "converged": True, "versions": "cuts 2"}
+    labels = {"sender": "s", "receiver": "r", "sender_cut": "layer1.0", "unit": "fraction"}
     depths = {"sender_depth": 0.2, "receiver_depth": 0.2, "seconds": 60.0, "fit_data": "f", "score_data": "s"}
-    card = {"scale": "small", "tables": ["trials"], "trials": 3, "failed": 0, "seconds": 180.0, "version": VERSION}
+    card = {"scale": "small", "tables": ["trials"], "trials": 3, "failed": 0, "seconds": 180.0}
     table = rows.assign(**plain, **labels, **depths)
     Result("bansal-2A-disjoint", "small", {"trials": table}, card).save(tmp_path / "kept")
     return tmp_path / "kept"

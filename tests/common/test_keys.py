@@ -44,6 +44,7 @@ from suture.fits.recipes import SGD, Adam, OneCycle
 from suture.measurement.complexity import Complexity
 from suture.measurement.indices import Index
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
+from suture.measurement.trials.versions import DECLARED
 from suture.runs.runners.transport import Packer, Unpacker
 from suture.zoo.training.augment import Augmentation
 from suture.zoo.training.recipe import Objective, Penalty
@@ -221,10 +222,10 @@ def test_whatever_can_change_a_number_changes_the_key():
     assert same == []
 
 
-def test_another_version_of_the_measuring_code_changes_every_key_and_no_seed(monkeypatch):
+def test_another_version_of_the_measurement_changes_every_key_and_no_seed(monkeypatch):
     before, found = keys(), measure(trial(fit=TaskLoss(steps=3, start=Random())))
     key = found.trial.key
-    monkeypatch.setattr("suture.measurement.trials.trial.VERSION", suture.measurement.trials.trial.VERSION + 1)
+    monkeypatch.setitem(DECLARED, "measurement", 1000)
     assert not set(before.values()) & {replace(made).key for made in trials().values()}
     again = measure(trial(fit=TaskLoss(steps=3, start=Random())))
     assert again.trial.key != key

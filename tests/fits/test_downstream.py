@@ -11,19 +11,12 @@ from suture.common.errors import FitError
 from suture.core.network.segments import Frozen
 from suture.core.stitches import Conv, Linear, LowRank
 from suture.fits import (
-    BestOf,
-    Converged,
     FunctionalLatentAlignment,
     LeastSquares,
     MatchPenultimate,
-    Narrower,
-    Quick,
-    Random,
     RelativeRepresentations,
-    TaskLoss,
 )
 from suture.fits.optimisers import SGD, Adam
-from suture.fits.recipes import bansal2021, claims_convergence
 
 
 def deep(p, *layers: nn.Module):
@@ -149,13 +142,3 @@ def test_other_families_and_too_few_anchors_are_refused() -> None:
         RelativeRepresentations().fit(matching(LowRank(2), x, y), LowRank(2).build((6,), (6,)))
     with pytest.raises(FitError, match="at least 2"):
         RelativeRepresentations(anchors=1)
-    assert not claims_convergence(str(RelativeRepresentations()))
-    assert not claims_convergence(str(BestOf((LeastSquares(), Converged()))))
-    assert not claims_convergence(str(BestOf((bansal2021, Converged()))))
-    assert not claims_convergence(str(Narrower(Linear())))
-    assert claims_convergence(str(BestOf((TaskLoss(), Converged()))))
-    assert not claims_convergence(str(TaskLoss(patience=None)))
-    assert not claims_convergence(str(BestOf((TaskLoss(patience=None), Converged()))))
-    for start in (Random(), bansal2021, Quick(steps=0), TaskLoss(patience=None)):
-        assert claims_convergence(str(TaskLoss(start=start))), "what it starts from does not matter"
-    assert claims_convergence(str(Narrower(Linear(), by=Converged())))

@@ -16,9 +16,9 @@ from loops import each
 from problems import affine, planted, real, state, validation_loss
 from suture.common.errors import FitError
 from suture.core.network.segments import Frozen, Segment
-from suture.core.stitches import Conv, Identity
-from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
-from suture.fits.recipes import SGD, Adam, Constant, Cosine, OneCycle
+from suture.core.stitches import Conv, Identity, Linear
+from suture.fits import BestOf, Converged, Fit, FitReport, LeastSquares, Narrower, Random, TaskLoss
+from suture.fits.recipes import SGD, Adam, Constant, Cosine, OneCycle, bansal2021, hernandez2022_copy, smith2024
 
 
 @each("optimiser", [Adam(1e-2), SGD(0.1)], ids=["Adam", "SGD"])
@@ -105,18 +105,37 @@ def test_without_patience_all_steps_are_taken_and_the_last_parameters_kept():
     wrong = replace(p, fit=replace(p.fit, labels=(p.fit.labels + 1) % 4))
     report = TaskLoss(steps=23, check=5, patience=None).fit(wrong, stitch)
     assert report.steps == 23
-    assert not report.converged
+    assert report.converged is None
     assert [point.step for point in report.curve] == [0, 5, 10, 15, 20, 23]
     losses = [point.validation_loss for point in report.curve]
     assert losses[-1] > 1.5 * losses[0]
     assert validation_loss(wrong, stitch) == pytest.approx(losses[-1], rel=1e-4)
 
 
+def test_a_fit_that_cannot_know_whether_it_has_converged_does_not_say():
+    """A closed form, a random stitch, all steps taken anyway, and the best of several of which one cannot know."""
+    all_steps = TaskLoss(steps=4, check=4, patience=None)
+    silent = (
+        LeastSquares(),
+        Random(),
+        all_steps,
+        Narrower(Linear()),
+        BestOf((LeastSquares(), TaskLoss())),
+    )
+    for fit in (*silent, *(replace(recipe, steps=2) for recipe in (bansal2021, hernandez2022_copy, smith2024))):
+        p, stitch, _ = planted()
+        assert fit.fit(p, stitch).converged is None, fit
+    knowing = (TaskLoss(start=all_steps), BestOf((TaskLoss(), Converged(cap=280))), Narrower(Linear(), by=TaskLoss()))
+    for fit in knowing:
+        p, stitch, _ = planted()
+        assert fit.fit(p, stitch).converged is not None, fit
+
+
 def test_a_fit_that_runs_out_of_steps_has_not_converged():
     p, stitch, _ = planted()
     report = TaskLoss(start=Random(), optimiser=Adam(1e-4), steps=30, check=10, patience=2).fit(p, stitch)
     assert report.steps == 30
-    assert not report.converged
+    assert report.converged is False
 
 
 def test_the_curve_tells_the_losses_as_they_were():
@@ -154,7 +173,7 @@ def test_a_start_that_descends_counts_and_its_curve_goes_on():
 
 def test_the_task_loss_of_a_stitch_without_parameters_is_that_of_its_start():
     p, stitch = real("hidden", Identity())
-    assert TaskLoss().fit(p, stitch) == FitReport(steps=0, converged=True, curve=())
+    assert TaskLoss().fit(p, stitch) == FitReport(steps=0, converged=None, curve=())
 
 
 def test_the_same_seed_gives_the_same_stitch_and_another_another():

@@ -11,19 +11,19 @@ import torch
 from scipy.special import log_softmax
 from torch import nn
 
-import suture.measurement.trials.trial
 from loops import each
 from models import trial_of, with_seam
 from suture import Network, Preprocess, Samples, Trial, measure
 from suture.common.errors import CutError, DataError, FitError, FrozenError, NetworkError, ShapeError
 from suture.core.activations.cache import Activations
-from suture.core.stitches import Conv, Identity, Linear, Stitch
+from suture.core.stitches import Conv, Identity, Linear, Orthogonal, Stitch
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
-from suture.fits import Converged, Fit, FitReport, LeastSquares, Random, TaskLoss
+from suture.fits import BestOf, Converged, Fit, FitReport, LeastSquares, Random, TaskLoss
 from suture.fits.recipes import SGD, Adam, Constant
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials import controls
+from suture.measurement.trials.versions import DECLARED
 from trained import Hybrid, bits, convnets, digits, few_digits, hybrid, hybrids, tensor_bits, wrap
 
 QUICK = TaskLoss(steps=6, check=3)
@@ -485,10 +485,25 @@ def test_the_key_changes_with_whatever_may_change_the_numbers(change):
     assert with_seam(before, **change(before)) != before
 
 
-def test_the_key_changes_with_the_version_of_the_measuring_code(monkeypatch):
-    before = trial(**_BASE).key
-    monkeypatch.setattr(suture.measurement.trials.trial, "VERSION", suture.measurement.trials.trial.VERSION + 1)
-    assert trial(**_BASE).key != before
+def test_the_key_changes_with_the_version_of_a_part_that_is_used_and_of_no_other(monkeypatch):
+    random = {"fit": TaskLoss(start=Random())}
+    made = {"one": trial(**_BASE | random), "least squares": trial(**_BASE | {"fit": LeastSquares()})}
+    before = {name: one.key for name, one in made.items()}
+    monkeypatch.setattr(LeastSquares, "version", 1000, raising=False)
+    after = {name: replace(one).key for name, one in made.items()}
+    assert after["one"] == before["one"]
+    assert after["least squares"] != before["least squares"]
+    for part in DECLARED:  # which every trial uses
+        monkeypatch.setitem(DECLARED, part, 1000)
+        assert replace(made["one"]).key != after["one"]
+        monkeypatch.undo()
+
+
+def test_a_part_inside_another_counts_too(monkeypatch):
+    inside = {"start": TaskLoss(start=LeastSquares()), "one of several": BestOf((Random(), LeastSquares()))}
+    for said, fit in inside.items():
+        assert {"LeastSquares", type(fit).__name__} <= set(trial(**_BASE | {"fit": fit}).versions), said
+    assert "Orthogonal" in trial(**_BASE | {"stitch": Orthogonal()}).versions
 
 
 @each(

@@ -19,13 +19,12 @@ from suture import curve, load_stitched, run
 from suture.common.errors import OutputError, StoreError
 from suture.common.sealed import from_json
 from suture.core.activations.cache import Activations
-from suture.fits import LeastSquares, TaskLoss
+from suture.fits import Converged, LeastSquares, TaskLoss
 from suture.measurement.tables.records import describe_trial
 from suture.measurement.trials import controls
-from suture.measurement.trials.trial import VERSION
+from suture.measurement.trials.versions import DECLARED
 from suture.runs.runners import Runner
 from suture.runs.runners.tasks import Measuring
-from suture.runs.store import store as room
 from suture.runs.store.files import flush
 from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import TRIALS, Locks, Store
@@ -209,7 +208,7 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path):
 def test_a_store_of_another_format_is_refused_and_left_alone(tmp_path):
     (tmp_path / "suture.json").write_text('{"format": 99}')
     for opened in (Store, Store.make, lambda path: run(plan(), store=path)):
-        with pytest.raises(StoreError, match="is a store of format 99, and this version of Suture reads format 1"):
+        with pytest.raises(StoreError, match="is a store of format 99, and this version of Suture reads formats 1 and"):
             opened(tmp_path)
     assert names(tmp_path) == ["suture.json"]
 
@@ -220,13 +219,27 @@ def test_a_damaged_label_is_refused(tmp_path):
         Store.make(tmp_path)
 
 
-def test_a_store_of_another_measuring_code_is_read_and_not_added_to(tmp_path, monkeypatch):
+def test_a_store_measured_by_another_version_of_a_part_is_read_and_not_added_to(tmp_path, monkeypatch):
     table = run(plan(), store=tmp_path)
-    monkeypatch.setattr(room, "VERSION", 1000)
-    with pytest.raises(
-        StoreError, match=f"was measured by version {VERSION} of the measuring code, and this is version 1000"
-    ):
+    before = DECLARED["measurement"]
+    monkeypatch.setitem(DECLARED, "measurement", 1000)
+    with pytest.raises(StoreError, match=rf"was measured by measurement {before} \(now 1000\): numbers may differ"):
         run(plan(), store=tmp_path, extend=True)
+    assert_frame_equal(Store(tmp_path).table(), table)
+
+
+def test_a_new_version_of_a_part_leaves_stores_alone_that_did_not_use_it(tmp_path, monkeypatch):
+    table = run(plan(), store=tmp_path)
+    assert "Converged" not in " ".join(table["versions"])
+    monkeypatch.setattr(Converged, "version", 1000)
+    assert_frame_equal(run(plan(), store=tmp_path), table)
+
+
+def test_a_store_with_one_version_for_all_is_read_and_not_added_to(tmp_path):
+    table = run(plan(), store=tmp_path)
+    (tmp_path / "suture.json").write_text('{"format": 1, "measuring": 17}')
+    with pytest.raises(StoreError, match="an older Suture, which had one version for all: numbers may differ"):
+        run(plan(), store=tmp_path)
     assert_frame_equal(Store(tmp_path).table(), table)
 
 
@@ -256,7 +269,6 @@ def test_a_damaged_record_is_named_and_measured_again_by_the_next_run(tmp_path):
     [
         ("plans/notes.json", "{}", r"notes.json is damaged \(it lacks 'settings', 'bases', 'trials'\)"),
         ("plans/notes.json", "[]", r"notes.json is damaged \(it holds a list, and no names\)"),
-        ("suture.json", '{"format": 1}', r"suture.json is damaged \(it lacks 'measuring'\)"),
     ],
 )
 def test_a_file_that_is_another_is_named(tmp_path, name, content, said):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from suture.common.errors import DataError
-from suture.measurement.trials.trial import VERSION
+from suture.fits import Converged
 from suture.reports.pages import claims as claims_page
 from suture.reports.pages.claims import page, paper_page, study_page, threshold
 from suture.studies import STUDIES, Claim, Result, Study, Where, load_result
@@ -27,18 +27,18 @@ def study(*claims: Claim, name: str = "bansal-x", needs: str = "") -> Study:
 
 
 def result(
-    *penalties: float, name: str = "bansal-x", trial: str = "t", scale: str = "small", version: int = VERSION
+    *penalties: float, name: str = "bansal-x", trial: str = "t", scale: str = "small", version: int = Converged.version
 ) -> Result:
     """A trial for each pair of networks, of 100 s, with three stitches."""
     rows = [
         {"status": "ok", "score": "accuracy", "published": False, "control": "", "unit": "fraction", "penalty": value}
         | {"network_seed": i, "trial": f"{trial}{i}", "seconds": 100.0, "sender": "A", "receiver": "B"}
         | {"sender_cut": "a", "receiver_cut": "a", "fit_data": "f", "stitch": "Conv()", "seed": seed}
-        | {"fit": "Converged()", "converged": True}
+        | {"fit": "Converged()", "converged": True, "versions": f"Converged {version}"}
         for i, value in enumerate(penalties)
         for seed in range(STITCHES)
     ]
-    return Result(name, scale, {"trials": pd.DataFrame(rows)}, {"tables": ["trials"], "version": version})
+    return Result(name, scale, {"trials": pd.DataFrame(rows)}, {"tables": ["trials"]})
 
 
 def cells(text: str, start: str) -> list[str]:
@@ -238,26 +238,24 @@ def test_every_study_has_a_page_and_is_in_the_sites_list() -> None:
 
 
 def test_versions_are_told_where_there_are_several():
-    old, new, none = result(1.0, name="old"), result(1.0, name="new"), result(1.0, name="none")
-    old.card["version"], new.card["version"] = 1, 2
-    del none.card["version"]  # as in cards of before
-    assert claims_page._versions({"old": old, "none": none}) == ""
-    assert "1 by version 1 of the measuring code, and new by version 2" in claims_page._versions(
-        {"old": old, "new": new, "none": none}
-    )
+    old, new = result(1.0, name="old", version=OLD), result(1.0, name="new")
+    assert claims_page._versions({"new": new, "none": None}) == ""
+    said = claims_page._versions({"old": old, "new": new, "none": None})
+    assert "Of 2 experiments, 1 were measured by parts that have changed since, and these by today's: new" in said
 
 
-OLD = min(STANDING) - 1  #: a version whose verdicts do not stand
+OLD = min(STANDING["Converged"]) - 1  #: a version whose verdicts do not stand
+BY_OLD = "not measured by today's parts; the figure is of older ones"
 
 
 def test_a_figure_of_another_version_is_shown_and_decides_nothing() -> None:
     old = result(1.0, 1.2, 1.4, version=OLD)
     line = cells(study_page(TEMPLATE, study(CLAIM), {"bansal-x": old}), CLAIM.statement)
     assert line[3].startswith("1.20 pp")
-    assert line[-1] == f"not measured with this version; the figure is of version {OLD}"
+    assert line[-1] == BY_OLD
 
 
-@pytest.mark.parametrize("version", [*STANDING, VERSION])
+@pytest.mark.parametrize("version", [*STANDING["Converged"], Converged.version])
 def test_a_version_that_is_known_to_stand_decides(version: int) -> None:
     text = study_page(TEMPLATE, study(CLAIM), {"bansal-x": result(1.0, 1.2, 1.4, version=version)})
     assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
@@ -272,7 +270,7 @@ def test_a_reading_is_marked_and_said_with_its_reason() -> None:
 def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path) -> None:
     """The results of two runs, the second of which left a network out, and went over the first in the same folder."""
     of_vit = Claim("of the ViT", "section 4", Mean("penalty", Where(sender="ViT")), "≤", 3.0, enough=3)
-    for sender, version, penalties in (("ViT", OLD, (1.0, 1.2, 1.4)), ("A", VERSION, (2.0, 2.2, 2.4))):
+    for sender, version, penalties in (("ViT", OLD, (1.0, 1.2, 1.4)), ("A", Converged.version, (2.0, 2.2, 2.4))):
         made = result(*penalties, version=version)
         made.card["scale"] = made.scale
         made.tables["trials"].loc[:, "sender"] = sender
@@ -283,4 +281,4 @@ def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path
     text = study_page(TEMPLATE, study(of_a, of_vit), {"bansal-x": found})
     assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
     assert cells(text, "of the ViT")[3].startswith("1.20 pp")
-    assert cells(text, "of the ViT")[-1] == f"not measured with this version; the figure is of version {OLD}"
+    assert cells(text, "of the ViT")[-1] == BY_OLD

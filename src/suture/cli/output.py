@@ -205,4 +205,6 @@ def hand_over(
 
 def records(table: Any) -> Any:
     """Return the rows of a table as plain values."""
-    return json.loads(table.to_json(orient="records", double_precision=15))
+    from suture.measurement.tables.table import for_text
+
+    return json.loads(for_text(table).to_json(orient="records", double_precision=15))

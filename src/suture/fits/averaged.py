@@ -212,7 +212,7 @@ class AveragedDescent:
         self._set_out(min(LADDER, (most - FIRST) // TRIED - 1), turn=False)
         while self.steps < most:
             self._go_on(min(self.look - self.step, most - self.steps), 0.0)
-        return self._end(False)
+        return self._end(None)
 
     def _set_out(self, tries: int, turn: bool) -> None:
         """Look at the start, and find a rate by so many tries of another, if any."""
@@ -288,12 +288,12 @@ class AveragedDescent:
     def _plain(self) -> Coordinates:
         return Coordinates(self.stitch, self.problem.fit.activations.to(self.device), ridge=None)
 
-    def _end(self, converged: bool) -> FitReport:
+    def _end(self, converged: bool | None) -> FitReport:
         best = self._best_of_all()
         others = ("", "displaced" if self.displaced else "random", *["random"] * DRAWS)
         start = others[best.kept.draw]
         notes = {"": (), "displaced": (DISPLACED,), "random": (AGAIN,)}[start]
-        notes += (SOUGHT if self.draws else LOST_ALONE,) * (converged and bool(self._lost()))
+        notes += (SOUGHT if self.draws else LOST_ALONE,) * bool(converged and self._lost())
         coordinates = self.coordinates if start else self.near
         if not math.isfinite(best.kept.loss):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")

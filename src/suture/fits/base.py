@@ -79,7 +79,8 @@ class FitReport:
     """How a fit went.
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
-    ``converged`` is whether it ended because nothing got better; a fit that takes all its steps anyway never knows.
+    ``converged`` is whether it ended because nothing got better, ``None`` if the fit cannot say: a closed form, or one
+    that takes all its steps anyway.
     ``gap`` estimates what is left: the share of validation images that further steps would set right, extrapolated from
     the last doublings of the work; ``None`` if the fit has nothing to estimate it from. ``start`` says where a descent
     began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did not go as
@@ -88,7 +89,7 @@ class FitReport:
     """
 
     steps: int = 0
-    converged: bool = True
+    converged: bool | None = None
     curve: tuple[CurvePoint, ...] = ()
     gap: float | None = None
     start: str = ""

@@ -49,8 +49,8 @@ class BestOf(Fit):
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
-    and names it, and has converged if all have. Raises ``FitError`` if no fit is named, or one twice, or none gives a
-    finite loss, and what the fits raise.
+    and names it, and has converged if all have, which it cannot say if one of them cannot. Raises ``FitError`` if no
+    fit is named, or one twice, or none gives a finite loss, and what the fits raise.
     """
 
     fits: tuple[Fit, ...] = (Converged(), PUBLISHED_START)
@@ -94,7 +94,8 @@ class BestOf(Fit):
         kept, report = next((fit, report) for look, fit, report in found if look is best.kept)
         stitch.load_state_dict(best.kept.state)
         stitch.eval()
-        converged = all(each.converged for _, _, each in found)
+        known = [each.converged for _, _, each in found]
+        converged = None if None in known else all(known)
         loss = best.kept.loss
         return replace(report, steps=steps, converged=converged, kept=report.kept or str(kept), validation_loss=loss)
 

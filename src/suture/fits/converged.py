@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,7 @@ class Converged(Fit):
     tolerance: float | None = None
     cap: int = CAP
     batch: int = 64
+    version: ClassVar[int] = 3  #: 1, 2 and 3 were versions 15, 16 and 17 of the measuring code as a whole
 
     def __post_init__(self) -> None:
         _check_steps(self, "cap", FIRST * 2)
@@ -122,7 +123,7 @@ class Converged(Fit):
 class Quick(Fit):
     """The descent of ``Converged`` for a fixed number of ``steps``, for maps of thousands of seams.
 
-    It does not choose its units, which are of one size, and never says that it has converged, unless the seam is
+    It does not choose its units, which are of one size, and cannot say whether it has converged, unless the seam is
     convex. 0 steps leave it at the closed form.
     """
 
@@ -163,11 +164,11 @@ def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: in
     """
     stitch.eval()
     if next(stitch.parameters(), None) is None:
-        return FitReport(gap=0.0)
+        return FitReport(converged=True, gap=0.0)
     bare = _without_batchnorms(problem, stitch)
     maps = _load_closed_forms(problem, bare)
     start = "closed form" if maps else "random"
-    report = FitReport(converged=False) if descend is None else _lower(problem, bare, maps, descend, batch)
+    report = FitReport() if descend is None else _lower(problem, bare, maps, descend, batch)
     bare.write_back(maps)
     return replace(report, start=report.start or start)
 

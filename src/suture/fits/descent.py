@@ -139,7 +139,7 @@ def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, 
         stitch.load_state_dict(ended)
 
 
-def _add_report(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
+def _add_report(before: FitReport, descent: "_Descent", steps: int, converged: bool | None) -> FitReport:
     """Add the report of a descent to that of what came before it."""
     curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
     return FitReport(before.steps + steps, converged, (*before.curve, *curve))
@@ -159,8 +159,8 @@ class _Descent:
         self.checks_since_best = 0
         self.diverged = False
 
-    def run(self, parameters: list[nn.Parameter]) -> tuple[int, bool]:
-        """Take the steps; return how many, and whether it converged."""
+    def run(self, parameters: list[nn.Parameter]) -> tuple[int, bool | None]:
+        """Take the steps; return how many, and whether it converged, ``None`` if it takes all of them anyway."""
         recipe = self.recipe
         optimiser = recipe.optimiser.over(parameters)
         drawn = draw_batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
@@ -179,7 +179,7 @@ class _Descent:
         if not math.isfinite(kept) or (self.diverged and recipe.patience is None):
             raise self.not_finite
         if recipe.patience is None:
-            return step + 1, False
+            return step + 1, None
         self.stitch.load_state_dict(self.best_state)
         return step + 1, self.checks_since_best >= recipe.patience
 

@@ -51,8 +51,6 @@ __all__ = [
 
 _D = TypeVar("_D", bound=GradientDescent)
 
-_NEVER = ("LeastSquares", "Random", "RelativeRepresentations", "Quick")  #: fits that never know
-
 _CIFAR10, _MNIST = 50_000, 60_000  # training images
 
 
@@ -189,32 +187,3 @@ RECIPES: dict[str, Fit] = {
 """Every published fit, by its name."""
 
 PUBLISHED.update(RECIPES)
-
-
-def claims_convergence(fit: str) -> bool:
-    """Whether a fit, spelled as in a table, can say that it has converged, so that "not converged" means something.
-
-    A published recipe, and any descent with ``patience=None``, takes all its steps; ``Quick`` takes a number of them;
-    a closed form and a random stitch take none. They never know, whatever they start from, and nor does the best of
-    several fits if one of them never knows.
-    """
-    name, _, inside = fit.removesuffix(")").partition("(")
-    given = dict(part.partition("=")[::2] for part in _split(inside))
-    if name == "BestOf":
-        return bool(given) and all(map(claims_convergence, _split(given["fits"][1:-1])))
-    if name == "Narrower":
-        return "by" in given and claims_convergence(given["by"])
-    ended = given.get("patience") == "None" or (name == "Fast" and given.get("steps") == "0")
-    return not (name in RECIPES or name in _NEVER or ended)
-
-
-def _split(text: str) -> list[str]:
-    """Return what commas separate, but for those in brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]

@@ -11,7 +11,6 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
-from suture.measurement.scores.pooled import default_names
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
 from suture.measurement.tables.explain import say_curve, say_matrix, say_open
@@ -60,18 +59,19 @@ class Evidence:
 
 
 def view_of(table: pd.DataFrame) -> View:
-    """Return what a table of trials is: a trait that was stitched both ways, a curve or several, or a matrix.
+    """Return how to show a table: as it was planned, a trait stitched both ways, a matrix, a curve or several.
 
-    ``localise`` puts the trait first, which is the score of no task. Networks that are joined at one seam each are a
-    matrix of one cut.
+    Whatever was planned, only a matrix can show several cuts of a sender that lead to one of the receiver, and networks
+    that are joined at one seam each.
     """
     plain = table[table["control"] == ""] if "control" in table else table
     seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
     pairs = pairs_of(seams)
-    if len(pairs) == 2 and pairs[0] == pairs[1][::-1] and str(table["score"].iloc[0]) not in default_names():
+    planned = set(plain["plan"]) if "plan" in plain else {""}
+    if planned == {"trait"} and len(pairs) == 2:
         return "trait"
     several_to_one = seams.duplicated(["sender", "receiver", "receiver_cut"]).any()
-    if several_to_one or len(pairs) == len(seams) > 1:
+    if planned == {"matrix"} or several_to_one or len(pairs) == len(seams) > 1:
         return "matrix"
     return "curve" if len(pairs) < 2 else "curves"
 

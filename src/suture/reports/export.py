@@ -11,12 +11,12 @@ import pandas as pd
 
 from suture.common.atomic import whole
 from suture.common.errors import DataError
-from suture.measurement.tables.table import read
+from suture.measurement.tables.table import for_text, read
 from suture.runs.store.files import writing_to
 from suture.runs.store.store import LABEL, TABLE, Store
 
 FILES: dict[str, Callable[[pd.DataFrame, Path], None]] = {
-    "csv": lambda table, path: table.to_csv(path, index=False),
+    "csv": lambda table, path: for_text(table).to_csv(path, index=False),
     "parquet": lambda table, path: table.to_parquet(path, index=False),
     "feather": lambda table, path: table.to_feather(path),
 }

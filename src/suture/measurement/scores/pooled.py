@@ -339,9 +339,3 @@ def default_scores(task: Task) -> tuple[Score, ...]:
         case OwnOutputs():
             return OutputCosine(), Recall()
     return (SampleLoss(task, unit="raw"),)
-
-
-def default_names() -> frozenset[str]:
-    """Return the names of all scores that some task has by default."""
-    tasks = (Classification(), DenseClassification(), NextToken(1.0), MultiLabel(), Regression(), OwnOutputs("logits"))
-    return frozenset(score.name for task in (*tasks, OwnOutputs()) for score in default_scores(task))

@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.fits.recipes import claims_convergence
+from suture.measurement.scores.outcomes import compare, unpack
 from suture.measurement.tables.by_depth import Mask, Numbers, ends_at_output
 from suture.measurement.tables.table import (
     OVER_SAMPLES,
     check_columns,
     check_single,
     main_score,
+    never_known,
     not_converged,
     rows_of,
     summary,
@@ -149,14 +150,13 @@ class Curve:
         return Estimates.of(self.line(control), "penalty")
 
     def is_open(self, control: str = PLAIN) -> Mask:
-        """Return where the fit had not converged, of fits that can say so; elsewhere the value is an answer."""
+        """Return where the fit says that it had not converged; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
 
     @property
     def never_known(self) -> str:
-        """The fits of the trials themselves that never say whether they have converged, such as ``Quick()``."""
-        fits = sorted(map(str, self.plain["fit"].dropna().unique())) if "fit" in self.plain else []
-        return " and ".join(fit for fit in fits if not claims_convergence(fit))
+        """The fits of the trials themselves that cannot say whether they have converged, such as ``Quick()``."""
+        return " and ".join(never_known(self.plain))
 
     def is_failed(self, control: str) -> Mask:
         """Return where the trial of a control failed, or one of its seeds."""
@@ -174,8 +174,30 @@ class Curve:
         return np.asarray(np.any([np.zeros(len(self.seams), bool), *said], axis=0))
 
     def ahead_of(self, control: str) -> Estimates:
-        """Return by how much the stitched network beats a control, in the unit of the penalty."""
-        return self.scores().less(self.scores(control))
+        """Return by how much the stitched network beats a control, in the unit of the penalty.
+
+        The intervals are paired over samples wherever the outcomes of both are known.
+        """
+        if control not in self._ahead:
+            self._ahead[control] = self._pair(control)
+        return self._ahead[control]
+
+    @cached_property
+    def _ahead(self) -> dict[str, Estimates]:
+        return {}
+
+    def _pair(self, control: str) -> Estimates:
+        apart = self.scores().less(self.scores(control))
+        value, low, high = apart.value.copy(), apart.low.copy(), apart.high.copy()
+        lines = [self.line(kind) for kind in (PLAIN, control)]
+        held = [line["outcomes"].fillna("") if "outcomes" in line else [""] * len(line) for line in lines]
+        for i, texts in enumerate(zip(*held, strict=True)):
+            one, other = (unpack(text) if text else None for text in texts)
+            if one is not None and other is not None and one.describes(self.score) and (found := compare(one, other)):
+                scale = (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
+                value[i], *ends = (scale * number for number in found)
+                low[i], high[i] = sorted(ends)
+        return Estimates(value, low, high)
 
     def parent(self, role: str) -> float:
         """Return the score of the ``sender`` or the ``receiver`` on its own; nan if it has none."""

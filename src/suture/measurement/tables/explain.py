@@ -12,9 +12,10 @@ Conventions. A seam is *compatible* if the whole 95 % interval of its penalty is
 bansal2021, table 1, calls close), not compatible if the whole interval is beyond it, and undecided otherwise; it is not
 judged if one of its networks is not to be trusted (``scores.alone``). A control
 *does as well* if the stitched network is certainly not better than it by more than the margin; the stitched network is
-*beyond* it if it is certainly better by more; otherwise that is undecided. The interval of such a difference is put
-together from those of the two scores as though they were independent (MOVER: Zou & Donner 2008, equation 4); both are
-of the same images, so it is rather too wide. What a fit gave that had not converged is an upper bound of the penalty:
+*beyond* it if it is certainly better by more; otherwise that is undecided. Such a difference is paired over the scored
+samples, whose outcomes the table keeps. Where it has none, and where several seeds were averaged, its interval is put
+together from those of the two scores as though they were independent (MOVER: Zou & Donner 2008, equation 4), which is
+rather too wide. What a fit gave that had not converged is an upper bound of the penalty:
 where it is all there is, a seam is never called incompatible, nor the stitched network beyond a control or as good as
 one, but *not converged*, and counted. A fit that never says whether it has converged is named wherever a seam fails by
 it. Seeds are averaged, and few of them make wide intervals (``summary``).
@@ -31,13 +32,19 @@ from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.common.validation import check_kind
 from suture.data.tasks import Classification
-from suture.fits.recipes import claims_convergence
 from suture.measurement.compare import check_similarities
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
-from suture.measurement.tables.table import MARGIN, check_columns, main_score, say_warnings, told_from_own
+from suture.measurement.tables.table import (
+    MARGIN,
+    check_columns,
+    main_score,
+    never_known,
+    say_warnings,
+    told_from_own,
+)
 from suture.measurement.tables.verdicts import say_verdict
 
 ALIKE = 0.5  #: of the way of an index from chance to the same layers, from which on it calls two layers alike
@@ -166,9 +173,7 @@ def explain(
     if rows.loc[rows["control"] == PLAIN, "network_seed"].nunique() <= 1:
         names = " and ".join(dict.fromkeys(name for pair in found for name in (pair.sender, pair.receiver)))
         denied.append(f"That other trainings of these networks would do the same: {names} are one training each.")
-    fits = dict.fromkeys(rows.loc[(rows["control"] == PLAIN) & (rows["status"] == "ok"), "fit"])
-    never = [fit for fit in fits if not claims_convergence(fit)]
-    if never:
+    if never := never_known(rows[rows["control"] == PLAIN]):
         denied.append(f"That no better stitch exists: {' and '.join(never)} never says whether it has converged.")
     failed = rows.loc[rows["status"] == "failed", "trial"].nunique()
     missing = [

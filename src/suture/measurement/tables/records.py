@@ -17,7 +17,7 @@ from suture.common.devices import CPU, name_device
 from suture.common.processor import processor
 from suture.core.network.network import Network
 from suture.core.saving import describe, suture_version, to_plain, to_safetensors
-from suture.measurement.trials.trial import VERSION, Failure, Measurement, Trial
+from suture.measurement.trials.trial import Failure, Measurement, Trial
 
 Record = dict[str, Any]
 
@@ -42,7 +42,7 @@ def describe_trial(trial: Trial) -> Described:
 
 def record(result: Measurement | Failure) -> Record:
     """Make the record of what a trial gave, without its stitch. The curve of the fit is under ``curve``."""
-    begun = {"status": "ok", "trial": result.trial.key, "measuring": VERSION, "seconds": result.seconds}
+    begun = {"status": "ok", "trial": result.trial.key, "versions": result.trial.versions, "seconds": result.seconds}
     begun |= {"decided_by": _identity(result.trial), "device": result.trial.device.type}
     begun |= {"machine": describe_machine(result.trial.device)}
     if isinstance(result, Failure):
@@ -57,6 +57,7 @@ def record(result: Measurement | Failure) -> Record:
         "gap": result.gap,
         "validation_loss": None if isnan(result.validation_loss) else result.validation_loss,
         "alone": dict(result.alone),
+        "outcomes": "" if result.outcomes is None else result.outcomes.pack(),
         "notes": [*(f"Warning: {said}" for said in result.warnings), *result.notes],
         "curve": [asdict(point) for point in result.curve],
     }

@@ -17,7 +17,6 @@ from suture.common.atomic import whole
 from suture.common.errors import DataError, OutputError
 from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
-from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
@@ -65,9 +64,12 @@ COLUMNS: dict[str, str] = {
     "n": "Int64",  # samples scored
     "steps": "Int64",
     "start": "str",  # of the descent: closed form, random; empty if unknown
-    "converged": "boolean",
+    "converged": "boolean",  # empty if the fit cannot say
     "gap": "float64",  # in the unit, of the accuracy alone: what further steps would gain
     "task": "str",  # what outputs and labels mean; empty if unknown, which is classification
+    "plan": "str",  # curve, matrix or trait; empty if it was planned by hand
+    "versions": "str",  # of the parts that the trial used, such as Converged 3; empty if unknown
+    "outcomes": "str",  # of every scored sample, packed: see suture.outcomes; empty if unknown
     "device": "str",  # cpu or cuda
     "seconds": "float64",
     "error": "str",  # why a trial failed
@@ -85,9 +87,7 @@ _LATER: dict[str, str | float] = {
     **dict.fromkeys(_APART, float("nan")),
     "start": "",
     "gap": float("nan"),
-    "task": "",
-    "device": "",
-    "warning": "",
+    **dict.fromkeys(("task", "plan", "versions", "outcomes", "device", "warning"), ""),
 }  #: what older tables lack: unknown
 
 MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
@@ -113,14 +113,15 @@ def table_of(results: Iterable[tuple[Described, Record]]) -> pd.DataFrame:
 
 
 def _rows(trial: Described, result: Record) -> list[Row]:
-    common = {"trial": trial.key, **trial.labels, "status": result["status"], "seconds": result["seconds"]}
+    unknown = {"plan": "", "versions": ""}  # of plans that an older store holds
+    common = {"trial": trial.key, **unknown, **trial.labels, "status": result["status"], "seconds": result["seconds"]}
     common |= {"device": result.get("device", "")}
     scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
     if result["status"] == "failed":
-        return [row | {"error": result["error"], "start": "", "warning": ""} for row in scores]
+        return [row | {"error": result["error"], "start": "", "outcomes": "", "warning": ""} for row in scores]
     penalty = result["scores"].get("accuracy", {}).get("penalty")
     doubts = find_doubts(trial.labels, result["alone"], penalty) if "alone" in result else []
-    measured = {"error": "", "warning": "; ".join(doubts)}
+    measured = {"error": "", "warning": "; ".join(doubts), "outcomes": result.get("outcomes", "")}
     measured |= {name: result[name] for name in ("representation_error", "steps", "converged")}
     for name, found in result.get("apart", {}).items():
         measured |= {f"apart_{name}{end and '_'}{end}": found[end or "value"] for end in ("", *_SIDES)}
@@ -212,11 +213,18 @@ def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows are of a fit that did not converge, of those that can: see ``recipes.claims_convergence``."""
-    if not {"fit", "converged"} <= {*rows}:
+    """Return which rows are of a fit that says that it did not converge."""
+    if "converged" not in rows:
         return pd.Series(False, index=rows.index)
-    judged = rows["fit"].isin([fit for fit in rows["fit"].dropna().unique() if claims_convergence(fit)])
-    return judged & ~rows["converged"].astype("boolean").fillna(True).astype(bool)
+    return ~rows["converged"].astype("boolean").fillna(True).astype(bool)
+
+
+def never_known(rows: pd.DataFrame) -> list[str]:
+    """Name the fits of rows that were measured and cannot say whether they have converged, such as ``Quick()``."""
+    if not {"fit", "converged", "stitched"} <= {*rows}:
+        return []
+    silent = rows["converged"].isna() & rows["stitched"].notna()
+    return sorted(map(str, rows.loc[silent, "fit"].dropna().unique()))
 
 
 def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
@@ -298,7 +306,8 @@ def _aggregate(group: pd.DataFrame) -> Row:
         "n": first["n"],
         "converged": False if (group["converged"] == False).any() else group["converged"].all(skipna=False),  # noqa: E712
         "start": " or ".join(dict.fromkeys(group["start"])),
-        "device": first["device"] if group["device"].nunique() == 1 else "",
+        **{name: first[name] if group[name].nunique() == 1 else "" for name in ("device", "plan", "versions")},
+        "outcomes": "",
         "seeds": average_numbered(units.index, units["stitched"]).networks if pairs else len(units),
     }
     means = {str(name): value for name, value in units.mean().items()}
@@ -347,6 +356,11 @@ def _widen(bounds: dict[str, float], means: dict[str, float], own: dict[str, flo
 def _mean(values: "pd.Series[float]") -> float:
     """Return the mean; of equal values that value, which their mean is not always."""
     return float(values.iloc[0] if values.nunique(dropna=False) == 1 else values.mean())
+
+
+def for_text(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table without what only a program reads, for a file or a screen of text."""
+    return table.drop(columns="outcomes", errors="ignore")
 
 
 def save(table: pd.DataFrame, path: str | Path) -> Path:

@@ -72,7 +72,9 @@ def localise(
     if controls is None:
         needed = any(score.reads_network for score in all_scores)
         controls = tuple(c for c in control.DEFAULT if not (needed and c is control.clustered_noise))
-    settings = replace(Settings.of(stitch, fit, all_scores[1:], controls, seeds, network_seed), scores=all_scores)
+    settings = replace(
+        Settings.of(stitch, fit, all_scores[1:], controls, seeds, network_seed), scores=all_scores, plan="trait"
+    )
     back = at if at is None or isinstance(at, str | Cut) else [c[::-1] if isinstance(c, tuple) else c for c in at]
     there, backwards = ((carrier, reference, at), (reference, carrier, back))
     return plan_curve(*there, used, settings) + plan_curve(*backwards, used, settings)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import DeviceError, FitError, ShapeError
 from suture.common.formatting import first_line
-from suture.common.seeds import derive_seed, drawing, undisturbed
+from suture.common.seeds import derive_seed, digest, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
 from suture.core.network.network import guard_frozen
@@ -40,7 +40,15 @@ from suture.fits.suffix import MakeFused, list_precisions, name_dtype
 from suture.measurement.scores.alone import look_at
 from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
 from suture.measurement.scores.intervals import Estimate
-from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
+from suture.measurement.scores.outcomes import CLASSES, Outcomes, steps_from
+from suture.measurement.scores.scores import (
+    ScoreCard,
+    Values,
+    compute_values,
+    estimate_penalty,
+    make_card,
+    score_parent,
+)
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 
 LEAST = 1024  #: images from which on a fused suffix is worth being compared
@@ -286,9 +294,12 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
     sender = trial.scored_sender
     networks = {"receiver": trial.receiver} | ({} if sender is None else {"sender": sender})
+    sender_values, sender_card = (
+        ({}, ScoreCard({})) if sender is None else score_parent(sender, data, scores, cache, targets)
+    )
     return Measurement(
         trial=trial,
-        sender=ScoreCard({}) if sender is None else score_parent(sender, data, scores, cache, targets)[1],
+        sender=sender_card,
         receiver=receiver,
         scores=make_card(scores, values, trial.description, "stitched"),
         penalties={
@@ -311,8 +322,24 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         alone={}
         if trial.task != Classification()
         else look_at({role: cache.outputs(one, data) for role, one in networks.items()}, data.labels),
+        outcomes=_gather_outcomes(trial, cache, logits, values, receiver_values, sender_values),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
+
+
+def _gather_outcomes(
+    trial: Trial, cache: Activations, logits: Tensor, stitched: Values, receiver: Values, sender: Values
+) -> Outcomes:
+    """Return the outcome of every scored sample: its class, or its value of the first score if it has none."""
+    data, first = trial.score_data, trial.scores[0].name
+    samples = digest(data.fingerprint)[:12]
+    if trial.task != Classification():
+        values = {"stitched": stitched, "receiver": receiver, "sender": sender}
+        held = {role: found[first].float().cpu().numpy() for role, found in values.items() if first in found}
+        return Outcomes(first, samples, held)
+    outputs = {"stitched": logits, "receiver": cache.outputs(trial.receiver, data)}
+    outputs |= {"sender": cache.outputs(trial.scored_sender, data)} if trial.scored_sender is not None else {}
+    return Outcomes(CLASSES, samples, {role: steps_from(data.labels, out) for role, out in outputs.items()})
 
 
 def compare_activations(

@@ -7,7 +7,7 @@ of one seam from it: for every seed the trial itself, then each of its controls.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import overload
@@ -75,9 +75,9 @@ class Settings:
     """What the trials of a plan have in common beside networks, cuts and data.
 
     ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Converged()``,
-    ``scores=None`` are those of the data's task. ``seeds`` is
-    how many (0, 1, …) or which. ``network_seed``, the seed of the networks' training, is a label for the table. Raises
-    ``DataError`` if scores or controls are of the wrong kind.
+    ``scores=None`` are those of the data's task. ``seeds`` is how many (0, 1, …) or which. ``network_seed``, the seed
+    of the networks' training, and ``plan``, its kind, are labels for the table. Raises ``DataError`` if scores or
+    controls are of the wrong kind.
     """
 
     stitch: Stitch | None = None
@@ -86,6 +86,7 @@ class Settings:
     controls: Sequence[Control] = control.DEFAULT
     seeds: int | Sequence[int] = 1
     network_seed: int | None = None
+    plan: str = ""
 
     @classmethod
     def of(
@@ -155,6 +156,7 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
                 scores=default_scores(data.fit.task) if settings.scores is None else tuple(settings.scores),
                 seed=seed,
                 network_seed=settings.network_seed,
+                plan=settings.plan,
             )
         except ShapeError as error:
             at = f"{seam.sender.name} → {seam.receiver.name} at {seam.sender_cut} → {seam.receiver_cut}"
@@ -194,7 +196,8 @@ def curve(
     of such names. The other keywords are those of ``Settings``. Raises ``CutError`` if they share none, or none is
     named, and ``NetworkError`` if two different networks have one name.
     """
-    return plan_curve(sender, receiver, at, data, Settings.of(stitch, fit, scores, controls, seeds, network_seed))
+    settings = Settings.of(stitch, fit, scores, controls, seeds, network_seed)
+    return plan_curve(sender, receiver, at, data, replace(settings, plan="curve"))
 
 
 def plan_curve(
@@ -237,7 +240,7 @@ def matrix(
     Raises ``NetworkError`` if two networks have one name, ``CutError`` if a network has no cut that is asked for, or a
     pattern matches nothing, ``ShapeError`` with the seam if a stitch cannot join it.
     """
-    settings = Settings.of(stitch, fit, scores, controls, seeds, network_seed)
+    settings = replace(Settings.of(stitch, fit, scores, controls, seeds, network_seed), plan="matrix")
     sending = _list_networks(senders)
     receiving = _list_networks(receivers) if receivers is not None else sending
     starts, ends = cuts_of_roles(sending, receiving, cuts, sender_cuts, receiver_cuts)

@@ -10,8 +10,8 @@ Three hashes say what a trial is:
   hash does what is scored on reach what is fitted. The seeds of the fit derive from ``drawn_as``: the same but for how
   long a fit may go on, so that a deepened one draws the same batches.
 - ``description``: everything that decides the numbers. The seeds of the scores' intervals derive from it.
-- ``key``: the description and the version of the measuring code, under which a result is stored. A new version measures
-  again, with the same random choices.
+- ``key``: the description and the versions of the parts that it uses (``versions``), under which a result is stored. A
+  new version of a part measures again what used it, with the same random choices.
 
 So a trial gives the same bits alone or among others, in any order.
 """
@@ -39,14 +39,14 @@ from suture.data.noise import ClusteredNoise
 from suture.data.tasks import Classification, Task
 from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import State
-from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import REFERENCE
 from suture.measurement.scores.intervals import Estimate
+from suture.measurement.scores.outcomes import Outcomes
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score, ScoreCard, check_scores
+from suture.measurement.trials.versions import spell_versions, versions_of
 
-VERSION = 17  #: of the measuring code; raise it with a change that may change a number, and every key changes
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
@@ -55,8 +55,9 @@ class Trial:
     """One measurement, described; two trials are equal if their keys are.
 
     The fit data train the stitch, the validation data stop and choose, the score data score. ``stitch=None`` takes the
-    family that ``stitch_for`` gives for the two shapes. ``control``, ``study`` and ``network_seed`` (the seed of the
-    networks' training) are labels for the table and no part of the key.
+    family that ``stitch_for`` gives for the two shapes. Four are labels for the table and not part of the key:
+    ``control``, ``study``, ``plan`` (``curve``, ``matrix`` or ``trait``) and ``network_seed``, the seed of the
+    networks' training.
 
     Raises ``ShapeError`` if the stitch cannot join the shapes, and ``DataError`` if the data's classes do not match the
     receiver's head or the noise's clusters, the images do not suit a network, the pairs of the score data are broken,
@@ -74,6 +75,7 @@ class Trial:
     control: str = ""
     study: str = ""
     network_seed: int | None = None
+    plan: str = ""
 
     def __post_init__(self) -> None:
         # Settings of the wrong kind are refused now, because else they would show only when the trial is measured.
@@ -138,6 +140,8 @@ class Trial:
             "fit_data": self.fit_data.name,
             "score_data": data,
             "task": self.task.name,
+            "plan": self.plan,
+            "versions": spell_versions(self.versions),
             **{f"{role}_expected": value for role, value in known.items() if value is not None},
         }
 
@@ -240,13 +244,18 @@ class Trial:
 
     @cached_property
     def description(self) -> str:
-        """A hash of everything that decides the numbers, except the version of the code."""
+        """A hash of everything that decides the numbers, except the versions of the code."""
         return digest(self.fit_description, self.score_data.fingerprint, identity(self.scores))
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The versions of the parts that it uses, by name: the fit, the family, the scores, the cuts …"""
+        return versions_of(self.fit, self.family, self.scores, self.task, self.sender)
 
     @cached_property
     def key(self) -> str:
-        """A hash of the description and of the version of the measuring code."""
-        return digest(VERSION, self.description)[:20]
+        """A hash of the description and of the versions of its parts."""
+        return digest(list(self.versions.items()), self.description)[:20]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trial) and self.key == other.key
@@ -267,12 +276,13 @@ class Measurement:
     else in the unit itself; positive is worse, and ``None`` stands for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
     ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is by how much, as an AUROC, what the
-    stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``gap``
-    estimates the share of validation images that further steps would set right, ``None`` if the fit has no estimate;
-    ``start`` says where a descent began, ``validation_loss`` is that of what it kept, nan if it did not look.
-    ``alone`` says how accurate sender and receiver are by themselves, and ``warnings`` why they are not to be trusted.
-    ``seconds`` are of wall time. ``notes`` say what did not go as planned and may have changed the last bits: memory
-    that ran out, a fused suffix that did not agree.
+    stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``converged``
+    is ``None`` if the fit cannot say. ``gap`` estimates the share of validation images that further steps would set
+    right, ``None`` if the fit has no estimate; ``start`` says where a descent began, ``validation_loss`` is that of
+    what it kept, nan if it did not look. ``outcomes`` are those of every scored sample. ``alone`` says how accurate
+    sender and receiver are by themselves, and ``warnings`` why they are not to be trusted. ``seconds`` are of wall
+    time. ``notes`` say what did not go as planned and may have changed the last bits: memory that ran out, a fused
+    suffix that did not agree.
     """
 
     trial: Trial
@@ -282,7 +292,7 @@ class Measurement:
     penalties: dict[str, Estimate | None]
     representation_error: float
     steps: int
-    converged: bool
+    converged: bool | None
     curve: tuple[CurvePoint, ...]
     seconds: float
     stitch: nn.Module
@@ -294,6 +304,7 @@ class Measurement:
     validation_loss: float = float("nan")
     controls: "tuple[Measurement | Failure, ...]" = ()
     state: State | None = None
+    outcomes: Outcomes | None = None
 
     @property
     def penalty(self) -> Estimate | None:
@@ -368,7 +379,7 @@ class Measurement:
     @property
     def _bound(self) -> str:
         """What is said behind a score that a longer fit may yet better."""
-        return "" if self.converged or not claims_convergence(str(self.trial.fit)) else ", not converged"
+        return ", not converged" if self.converged is False else ""
 
 
 @dataclass(frozen=True, eq=False)

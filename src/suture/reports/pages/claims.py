@@ -86,8 +86,8 @@ Every claim is one quantity with one threshold, and a program decides it.
   is that of the number, which other networks may not give. It is said of one end if it is that of such a cut.
 - Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
-  failed, or figures of an older version of the measuring code, which are shown and decide nothing, unless verdicts of
-  that version [stand](versions.md). Intervals of versions 5 and 6 take pairs for units.
+  failed, or figures by an older version of a part (the fit, the cuts …), which are shown and decide nothing, unless
+  verdicts by that version [stand](versions.md). Intervals of the oldest take pairs for units.
 
 Each verdict is wrong in at most 2.5 % of cases if the claim lies exactly on its threshold and the networks' numbers are
 normal; what these rules get wrong was simulated, also for others, by `python benchmarks/decisions.py`:
@@ -217,19 +217,15 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
 
 
 def _versions(results: Results) -> str:
-    """Say by which versions of the measuring code it was all measured; nothing if there was one."""
-    by: dict[int, list[str]] = {}
-    for name, made in results.items():
-        if made is not None and "version" in made.card:  # cards of before have none
-            by.setdefault(made.card["version"], []).append(name)
-    if len(by) < 2:
+    """Say of how many experiments the parts that measured them have changed since; nothing if of none."""
+    measured = {name: made for name, made in results.items() if made is not None}
+    older = [name for name, made in measured.items() if not made.stands]
+    if not older:
         return ""
-    newest = max(by)
-    older = {version: names for version, names in sorted(by.items()) if version != newest}
-    said = ", ".join(f"{len(names)} by version {version}" for version, names in older.items())
+    standing = ", ".join(name for name in sorted(measured) if name not in older) or "none"
     return (
-        f"Of the experiments, {said} of the measuring code, and {', '.join(sorted(by[newest]))} by version {newest}; "
-        "what a version changed is in [versions](versions.md)."
+        f"Of {len(measured)} experiments, {len(older)} were measured by parts that have changed since, and these by "
+        f"today's: {standing}; what a version changed is in [versions](versions.md)."
     )
 
 
@@ -288,7 +284,7 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
         parts.append("**‡ Read otherwise than before.**\n\n" + "\n".join(f"- {_sentence(part)}" for part in readings))
     if differs := _differs(study):
         result = results[study.id]
-        when = "" if result is None or result.stands else ", when today's version measures it"
+        when = "" if result is None or result.stands else ", when today's parts measure it"
         parts.append(f"**What differs from the paper{when}.**\n\n" + "\n".join(f"- {part}" for part in differs))
     many = f"All {len(lines)} claims" if len(lines) > 1 else "The claim"
     folded = fold(f"{many}, the data, and what differs from the paper", *parts)

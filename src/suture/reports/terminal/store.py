@@ -11,7 +11,6 @@ from rich.table import Table
 
 from suture.common.formatting import say_count
 from suture.common.sizes import in_words
-from suture.measurement.trials.trial import VERSION
 from suture.reports.terminal.curve import FAILED, lay_out, one_line, written
 from suture.runs.store.inspect import Finding, Status
 
@@ -33,10 +32,9 @@ def status_text(status: Status, width: int = 80) -> str:
         f"{in_words(status.result_bytes)} of results, {in_words(status.activation_bytes)} of cached activations; last "
         f"change {status.last_change:%Y-%m-%d %H:%M}"
     )
-    if status.version != VERSION:
+    if status.outdated:
         parts.append(
-            f"measured by version {status.version} of the measuring code, and this is {VERSION}: measure again, in "
-            "another folder, what is to be compared with new results"
+            f"measured by {status.outdated}: measure again, in another folder, what is to be compared with new results"
         )
     if status.errors:
         most = sorted(status.errors.items(), key=lambda item: -item[1])

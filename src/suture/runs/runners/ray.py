@@ -28,11 +28,13 @@ import torch
 
 from suture.common.devices import parse_device
 from suture.common.errors import RunnerError, SutureError
+from suture.common.seeds import digest
 from suture.common.sizes import cores, parse_size
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder, disk_budget
 from suture.core.saving import suture_version
-from suture.measurement.trials.trial import VERSION, Trial
+from suture.measurement.trials.trial import Trial
+from suture.measurement.trials.versions import list_versions
 from suture.runs.runners.tasks import Job, Outcome, Outcomes, Queue, Runner
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 
@@ -195,7 +197,8 @@ _unpacker = Unpacker(_fetch)
 
 
 def _versions() -> dict[str, str]:
-    return {"suture": suture_version(), "measuring code": str(VERSION), "torch": torch.__version__}
+    parts = digest(sorted(list_versions().items()))[:12]
+    return {"suture": suture_version(), "parts": parts, "torch": torch.__version__}
 
 
 def _do(payload: Payload, parts: Mapping[str, Any], driver: Driver) -> Outcome:

@@ -35,7 +35,7 @@ from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.progress import Progress, choose_bar
 from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Deferred, Job, Measuring, Outcome, Runner, TrainingTask
-from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Locks, Store, settings_of
+from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Locks, Store, settings_of, told_by
 
 Item = Trial | Deferred | TrainingTask
 
@@ -440,7 +440,7 @@ class Work:
         records = self.drafts | self.records
         known = (trial for trial in self._described() if trial.key in records)
         known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
-        once = {(trial.key, *trial.labels.values()): trial for trial in known}
+        once = {(trial.key, *told_by(trial.labels).values()): trial for trial in known}
         return table_of((trial, records[trial.key]) for trial in once.values())
 
     def end(self) -> None:

@@ -33,7 +33,7 @@ class Status:
     ``missing`` are those neither measured nor failed, ``running`` what living processes are working on, trials and base
     networks alike. ``networks`` are the base networks that the run trains; trials that wait for networks may not be
     planned yet. ``errors`` counts distinct messages; ``command`` is the command line that began the run, if one did;
-    ``version`` is that of the measuring code.
+    ``outdated`` says which parts it was measured by that have another version now, empty if none has.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class Status:
     last_change: datetime
     command: str | None
     errors: Mapping[str, int]
-    version: int
+    outdated: str
 
     @property
     def complete(self) -> bool:
@@ -96,7 +96,7 @@ def status(folder: str | Path) -> Status:
         last_change=datetime.fromtimestamp(changes).astimezone(),
         command=store.plans.command((planned | bases) - measured - trained),
         errors=Counter(str(failure["error"]) for failure in (*untrained.values(), *failures.values())),
-        version=store.plans.measuring,
+        outdated=store.plans.find_outdated(),
     )
 
 

@@ -2,8 +2,8 @@
 
 ::
 
-    suture.json                what it is: format, version of the measuring code
-    plans/0001-….json          what was planned: the labels of every trial, in order
+    suture.json                what it is: its format
+    plans/0001-….json          what was planned: the labels of every trial, in order, with the versions of its parts
     trials/KEY/                measurement.json, curve.json, stitch.safetensors, stitched.json, done, and
                                state.safetensors, from which a fit that has not converged can go on
     networks/KEY/              card.json, model.safetensors, done
@@ -49,10 +49,12 @@ from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.measurement.tables.records import Described, Record
 from suture.measurement.tables.table import table_of
-from suture.measurement.trials.trial import VERSION, Trial
+from suture.measurement.trials.trial import Trial
+from suture.measurement.trials.versions import say_outdated
 from suture.runs.store.files import flush, read, text, write, writing_to
 
-FORMAT = 1  #: of the folder; a reader refuses any other
+FORMAT = 2  #: of the folder
+READ = (1, FORMAT)  #: formats that can be looked at; the first had one version for all parts, and no run goes on in it
 LABEL, DONE, TABLE, STATE = "suture.json", "done", "table.parquet", "state.safetensors"
 TRIALS, NETWORKS = "trials", "networks"
 #: For each kind of result, the files of its record and of its tensors; and entries of a record that are files of their
@@ -73,7 +75,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder).expanduser()
-        self.plans = Plans(self.path, _read_label(self.path)["measuring"])
+        self.plans = Plans(self.path, _read_format(self.path))
 
     @classmethod
     def make(cls, folder: str | Path) -> "Store":
@@ -87,10 +89,9 @@ class Store:
         if not there:
             if (path / TABLE).exists() and not (path / TRIALS).exists():
                 raise StoreError(f"{path} has a {TABLE} and no run: name another folder, or move that file away")
-            content = {"format": FORMAT, "measuring": VERSION}
             with writing_to(path):
                 path.mkdir(parents=True, exist_ok=True)
-                write(path / LABEL, text(content))
+                write(path / LABEL, text({"format": FORMAT}))
         store = cls(path)
         with writing_to(path):
             for name in (TRIALS, NETWORKS, "plans", "locks", "activations", f"failed/{TRIALS}", f"failed/{NETWORKS}"):
@@ -334,7 +335,7 @@ def contents(kind: str, record: Record, tensors: bytes, state: bytes = b"") -> d
     return files
 
 
-def _read_label(path: Path) -> Record:
+def _read_format(path: Path) -> int:
     if not (path / LABEL).is_file():
         there = (
             f"is no folder of a run: it has no {LABEL}"
@@ -348,12 +349,12 @@ def _read_label(path: Path) -> Record:
         label = read(path / LABEL, "format")
     except StoreError as error:
         raise StoreError(f"{path / LABEL} is damaged; delete it, and start the run again: it writes it anew") from error
-    if label["format"] != FORMAT:
+    if label["format"] not in READ:
         raise StoreError(
-            f"{path} is a store of format {label['format']!r}, and this version of Suture reads format {FORMAT}; "
-            "use the version that made it, or name another folder"
+            f"{path} is a store of format {label['format']!r}, and this version of Suture reads formats "
+            f"{' and '.join(map(str, READ))}; use the version that made it, or name another folder"
         )
-    return read(path / LABEL, "measuring")
+    return int(label["format"])
 
 
 # --- what was planned -------------------------------------------------------------------------------------------------
@@ -363,8 +364,8 @@ def _read_label(path: Path) -> Record:
 class Plans:
     """The plans of a store: one file each, ``0001-….json``, in the order in which they came."""
 
-    def __init__(self, store: Path, measuring: int) -> None:
-        self.store, self.measuring = store, measuring
+    def __init__(self, store: Path, format_: int) -> None:
+        self.store, self.format = store, format_
         self.folder = store / "plans"
 
     def check(self, keys: set[str], settings: Mapping[str, Any], extend: bool = False) -> None:
@@ -373,10 +374,10 @@ class Plans:
         A plan may be run again, in part, or with more. One that has nothing of what was planned here, or leaves some
         out while adding others, is another run's, unless it is to ``extend`` this one.
         """
-        if self.measuring != VERSION:
+        if outdated := self.find_outdated():
             raise StoreError(
-                f"{self.store} was measured by version {self.measuring} of the measuring code, and this is version "
-                f"{VERSION}: numbers may differ. Name another folder; 'suture table {self.store}' still reads this one"
+                f"{self.store} was measured by {outdated}: numbers may differ. Name another folder; 'suture table "
+                f"{self.store}' still reads this one"
             )
         known = self.keys()
         if known and not (extend or keys <= known or keys >= self.keys(later=False)):
@@ -417,8 +418,14 @@ class Plans:
             for entry in plan["trials"]:
                 scores = tuple(map(tuple, entry["scores"]))
                 trial = Described(entry["key"], entry["labels"], scores, entry.get("deepens", ""))
-                found.setdefault(digest(trial.key, sorted(trial.labels.items())), trial)
+                found.setdefault(digest(trial.key, sorted(told_by(trial.labels).items())), trial)
         return list(found.values())
+
+    def find_outdated(self) -> str:
+        """Say by which parts of another version it was measured, and what these are now; nothing if by none."""
+        if self.format != FORMAT:
+            return "the parts of an older Suture, which had one version for all"
+        return say_outdated(str(trial.labels.get("versions", "")) for trial in self.trials())
 
     def bases(self) -> set[str]:
         """The keys of the networks that are trained for this run."""
@@ -450,6 +457,11 @@ class Plans:
 
     def _read(self) -> Iterator[Record]:
         return (read(path, "settings", "bases", "trials") for path in self._paths())
+
+
+def told_by(labels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the labels that tell two rows of one trial apart: all but the plan, for a seam may stand in several."""
+    return {name: value for name, value in labels.items() if name != "plan"}
 
 
 def _to_words(value: object) -> str:

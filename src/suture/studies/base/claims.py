@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
-from suture.fits.recipes import claims_convergence
 from suture.measurement.tables.averages import LEAST
 from suture.measurement.tables.table import not_converged
 from suture.studies.base.cells import TRIALS, Tables
 from suture.studies.base.quantities import LEVEL, Figure, Quantity, power_of_t, rows_read, share_of
 
+READING = 1  #: version of how claims are read; raise it with a change that may change a verdict. No trial depends on it
 ENOUGH = 5  #: networks on each side, or pairs without a network in common
 NEAR, STITCHES = 2.0, 3
 READ_SINCE = "2026-11-23"  #: the readings that claims give a reason for
@@ -152,13 +152,13 @@ class Claim:
         return any(abs(number - least) < NEAR for number in near for least in (self.threshold, self.bound))
 
     def fits_read(self, tables: Tables) -> pd.DataFrame:
-        """Return the trials that the figure is read of, each once, of fits that can say whether they have converged."""
+        """Return the trials that the figure is read of, each once, of fits that say whether they have converged."""
         wanted = [where for where in rows_read(self.quantity) if where.table == TRIALS]
         if not wanted:
             return pd.DataFrame()
         rows = pd.concat([where.select(tables) for where in wanted])
         once = rows.drop_duplicates([name for name in (*_SEAM, "score_data", "seed") if name in rows])
-        return once[once["fit"].map(claims_convergence).astype(bool)]
+        return once[once["converged"].notna()] if "converged" in once else once.iloc[:0]
 
     def _doubt(self, figure: Figure, open_: int, read: pd.DataFrame) -> str:
         """Say why a figure near the threshold does not decide; nothing if it does."""

@@ -22,21 +22,24 @@ from suture.core.stitched import Stitched
 from suture.measurement.tables.records import Record, describe_machine
 from suture.measurement.tables.table import read as read_table
 from suture.measurement.tables.table import save
-from suture.measurement.trials.trial import VERSION, Trial
+from suture.measurement.trials.trial import Trial
+from suture.measurement.trials.versions import say_outdated, spell_versions, versions_of
 from suture.runs.progress import Progress
 from suture.runs.runners import Deferred, Runner, TrainingTask, run
 from suture.runs.store.files import read, text, write, writing_to
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies.base.cells import TRIALS as MEASURED
 from suture.studies.base.cells import Tables
-from suture.studies.base.claims import NOT_MEASURED, STITCHES, Decided, decide_all
+from suture.studies.base.claims import NOT_MEASURED, READING, STITCHES, Decided, decide_all
+from suture.studies.base.quantities import rows_read
 from suture.studies.base.scale import TINY, Scale
 from suture.studies.base.study import Beside, Study, bases_of
 from suture.zoo.base_model import BaseModel
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
 BEFORE = "before"  #: the folder of results of an older version
-STANDING = (15, 16)  #: older versions whose verdicts stand; docs/versions.md says on what evidence
+STANDING = {"Converged": (1, 2)}  #: older versions of parts by which verdicts stand; docs/versions.md says why
+OUTDATED = "by today's parts; the figure is of older ones"
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip
 Labels = tuple[object, ...]
@@ -46,7 +49,7 @@ _OF_BASELINES = ("linear probe", "fine-tuned", "retrained", "plugged in")
 @final
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a study measured at a scale: its ``tables`` by kind, and a ``card`` with versions, counts and times."""
+    """What a study measured at a scale: its ``tables`` by kind, and a ``card`` with counts and times."""
 
     study: str
     scale: str
@@ -57,38 +60,51 @@ class Result:
 
     @property
     def stands(self) -> bool:
-        """Whether today's version measured it, or one whose verdicts stand."""
-        return self.card.get("version") in (VERSION, *STANDING)
+        """Whether all of it was measured by today's versions of its parts, or by ones by which verdicts stand."""
+        return not say_outdated(_list_versions(*self.tables.values()), STANDING)
 
     def decide(self, study: Study) -> tuple[Decided, ...]:
         """Decide the study's claims. Raises ``DataError`` at tiny scale, whose figures mean nothing."""
         if self.scale == TINY:
             raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
         if study not in self._decided:  # the screen and two pages ask for the same verdicts
-            made = decide_all(study.claims, self.tables)
-            if not self.stands:
-                reason = f"with this version; the figure is of version {self.card.get('version')}"
-                made = tuple(
-                    one if one.figure is None else replace(one, verdict=NOT_MEASURED, reason=reason) for one in made
-                )
-            elif self.before is not None:
+            made = tuple(map(self._doubt, decide_all(study.claims, self.tables)))
+            if self.before is not None and self.stands:
                 made = tuple(b if a.figure is None else a for a, b in zip(made, self.before.decide(study), strict=True))
             self._decided[study] = made
         return self._decided[study]
 
+    def _doubt(self, one: Decided) -> Decided:
+        """Withdraw the verdict of a figure that reads rows by an outdated version of a part."""
+        if one.figure is None:
+            return one
+        read = [where.select(self.tables) for where in rows_read(one.claim.quantity)]
+        if not say_outdated(_list_versions(*read), STANDING):
+            return one
+        return replace(one, verdict=NOT_MEASURED, reason=OUTDATED)
+
     def save(self, folder: str | Path) -> list[Path]:
         """Write the tables and the card to a folder, as ``ID.KIND.parquet`` and ``ID.json``.
 
-        Those of another version that are there move to its folder ``before``, unless there are older ones in it.
+        Those by other versions that are there move to its folder ``before``, unless there are older ones in it.
         """
         folder = Path(folder).expanduser()
         old = load_result(folder, self.study)
-        if old is not None and old.before is None and old.card.get("version") != self.card.get("version"):
+        if (
+            old is not None
+            and old.before is None
+            and _list_versions(*old.tables.values()) != _list_versions(*self.tables.values())
+        ):
             old.save(folder / BEFORE)
         written = [save(table, folder / f"{self.study}.{kind}.parquet") for kind, table in self.tables.items()]
         with writing_to(folder):
             write(folder / f"{self.study}.json", text(self.card))
         return [*written, folder / f"{self.study}.json"]
+
+
+def _list_versions(*tables: pd.DataFrame) -> set[str]:
+    """List the versions of parts by which the rows of tables were measured."""
+    return {str(text) for table in tables for text in (table["versions"].unique() if "versions" in table else [""])}
 
 
 def load_result(folder: str | Path, study: str) -> Result | None:
@@ -216,6 +232,7 @@ def _compute_beside(
             told(f"{part.kind} {number + 1} of {len(parts)}: {part.name}")
             rows = part.make(partial(_load_stitched, store, trials), *networks)
             save(rows, path)
+        rows = rows.assign(versions=spell_versions(versions_of(part.settings)))
         found.setdefault(part.kind, []).append(rows)
     return {kind: pd.concat(tables, ignore_index=True) for kind, tables in found.items()}
 
@@ -240,7 +257,8 @@ def _read_kept(path: Path) -> pd.DataFrame | None:
 def _key_of(study: Study, part: Beside, trials: Iterable[str]) -> str:
     settings = [identity(one) for one in part.settings]
     bases = [base.key for base in part.bases]
-    return digest(VERSION, study.id, part.kind, part.name, bases, settings, *trials)[:20]
+    versions = list(versions_of(part.settings).items())
+    return digest(versions, study.id, part.kind, part.name, bases, settings, *trials)[:20]
 
 
 def _load_stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
@@ -272,14 +290,14 @@ def _name_networks(bases: Iterable[TrainingTask]) -> dict[str, list[int]]:
 
 
 def _make_card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[TrainingTask, ...]) -> Record:
-    """Return versions, counts and times: seconds of one thread, of each trial and network once."""
+    """Return counts and times: seconds of one thread, of each trial and network once."""
     cards = [store.record(NETWORKS, base.key) for base in bases]
     measured = tables.get(MEASURED)
     once = measured.drop_duplicates("trial") if measured is not None else None
     return {
         "study": study.id,
         "scale": scale.name,
-        "version": VERSION,
+        "reading": READING,
         "tables": list(tables),
         "trials": 0 if once is None else len(once),
         "failed": 0 if once is None else int((once["status"] == "failed").sum()),
