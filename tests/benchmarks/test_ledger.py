@@ -50,7 +50,7 @@ def test_a_table_gives_its_trials_back(tmp_path: Path) -> None:
     assert 0 < take_measured(store, tmp_path) == len(closed) < len(shown)
 
     of_cuts = [f"{side}{what}" for side in ("sender", "receiver") for what in ("", "_cut", "_depth")]
-    of_fits = ["stitch", "fit", "control", "network_seed", "seed", "fit_data", "score_data", "task"]
+    of_fits = ["stitch", "fit", "control", "network_seed", "seed", "fit_data", "score_data", "task", "versions"]
     found = []
     for row in closed.to_dict("records"):
         trial = Described(

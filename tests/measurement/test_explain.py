@@ -403,7 +403,7 @@ def test_no_control_is_called_collapsed_whose_fit_had_not_converged():
 
 @each("fit", ["bansal2021", "Quick()", "TaskLoss(start=Random(), patience=None)"])
 def test_what_fails_by_a_fit_that_never_knows_is_said_of_that_fit(fit):
-    failing = table((0.5, 0.5), fit=fit, converged=False)
+    failing = table((0.5, 0.5), fit=fit, converged=None)
     said = explain(failing)
     none([*said.holds, *said.not_concluded], "not compatible")
     assert one(said.holds, f"not shown to be compatible by {fit}, which never says whether it has converged")
@@ -418,7 +418,7 @@ def test_what_fails_by_a_fit_that_never_knows_is_said_of_that_fit(fit):
 
 def test_what_is_unknown_is_not_called_unconverged():
     old = table((0.5, 0.5), fit="Converged()").drop(columns=["start", "gap"])
-    assert one(explain(old).holds, "not compatible")
+    assert one(explain(old).holds, "not shown to be compatible by Converged()")
     none(explain(old).holds, "not converged")
 
 

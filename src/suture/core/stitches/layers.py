@@ -51,9 +51,9 @@ class Layers(Stitch):
     after: str
     upto: str = OUTPUT
     seed: int | None = None
-    version: int = field(default=3, init=False, repr=False)  #: of how they train, and a part of every key
     drawn_by: object = field(default=None, init=False, repr=False)  #: what else decides how they are drawn anew
     joins: ClassVar[str] = "the shape of the one cut of its network to that of the other"
+    version: ClassVar[int] = 3  #: of how they train
 
     def __post_init__(self) -> None:
         start, end = self.ends

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
 from suture.common.hashing import list_registered, registered_name
+from suture.core.activations.cache import VERSION as CUTS
 
 Versions = Mapping[str, int]
 """The version of each part, by its registered name."""
 
 DECLARED: dict[str, int] = {
-    "cuts": 2,  #: how networks are cut, and activations computed
+    "cuts": CUTS,  #: how networks are cut, and activations computed
     "measurement": 1,  #: how a fitted stitch is run and scored
 }
 
