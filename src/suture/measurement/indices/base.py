@@ -147,8 +147,10 @@ class Layer:
         return found
 
     def taken(self, images: Tensor) -> "Layer":
-        """Return the layer on some of its images, in this order."""
-        return replace(self, activations=self.activations[images.to(self.activations.device)], kept=None)
+        """Return the layer on some of its images, in this order and in the scale of all of them."""
+        found = replace(self, activations=self.activations[images.to(self.activations.device)], kept=None)
+        vars(found)["_range"] = self._range  # parts that are added up, such as batches, must share one scale
+        return found
 
     def pooled(self, size: tuple[int, int] | None) -> "Layer":
         """Return the layer with its maps pooled to a height and width, ``None`` for as they are."""
