@@ -227,8 +227,8 @@ def test_small_and_large_values_are_like_others(method, dtype, features):
     x, y = (of.to(dtype) for of in layers(240, *features))
     value = method(x, y)
     for scale in (1e-30, 1e-12, 1e12, 1e30):
-        for given in ((x * scale, y), (x, y * scale), (x * scale, y / scale)):
-            assert method(*given) == pytest.approx(value, abs=1e-7), scale
+        for pair in ((x * scale, y), (x, y * scale), (x * scale, y / scale)):
+            assert method(*pair) == pytest.approx(value, abs=1e-7), scale
     for power in (-100, -30, 31, 90):
         assert method(x * 2.0**power, y * 2.0**-power) == value, power
 

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import DeviceError, FitError, ShapeError
 from suture.common.formatting import first_line
+from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
@@ -331,7 +332,8 @@ def compare_activations(
     starts, count = range(0, len(given), CHUNK), len(own) if counted is None else int(counted.sum())
     total = sum(select(own[start : start + CHUNK], start).sum(0, dtype=torch.float64) for start in starts)
     wide = torch.promote_types(own.dtype, torch.float32)  # a square of float16 numbers may overflow
-    mean = (torch.as_tensor(total) / count).to(own.device, wide)
+    unit = unit_of(own[:CHUNK])
+    mean = (torch.as_tensor(total) / count / unit).to(own.device, wide)
     off = spread = 0.0
     features: list[tuple[Tensor, Tensor]] = []
     for start in starts:
@@ -339,7 +341,7 @@ def compare_activations(
         expected = own[start : start + CHUNK].to(wide)
         sent = represent(given[start : start + CHUNK].clone()).to(wide)
         features.append((pool(sent, there), pool(expected, there)))
-        sent, expected = select(sent, start), select(expected, start)
+        sent, expected = select(sent, start) / unit, select(expected, start) / unit
         off += float((sent - expected).square().sum(dtype=torch.float64))
         spread += float((expected - mean).square().sum(dtype=torch.float64))
     stitched, receiving = (torch.cat(side) for side in zip(*features, strict=True))
