@@ -16,10 +16,11 @@ precision than float32.
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -287,6 +288,10 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
     sender = trial.scored_sender
     networks = {"receiver": trial.receiver} | ({} if sender is None else {"sender": sender})
+    alone: Mapping[str, Any] = {}
+    if trial.task == Classification():
+        own_outputs = {role: cache.outputs(one, data) for role, one in networks.items()}
+        alone = look_at(own_outputs, data.labels, trial.facts.chance)
     return Measurement(
         trial=trial,
         sender=ScoreCard({}) if sender is None else score_parent(sender, data, scores, cache, targets)[1],
@@ -309,9 +314,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
-        alone={}
-        if trial.task != Classification()
-        else look_at({role: cache.outputs(one, data) for role, one in networks.items()}, data.labels),
+        alone=alone,
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 
