@@ -37,12 +37,14 @@ from suture.common.seeds import digest
 from suture.core.stitches import Conv, LowRank, Orthogonal, Stitch
 from suture.data.noise import ClusteredNoise
 from suture.data.preprocess import Preprocess
+from suture.data.tasks import DenseClassification
 from suture.data.variants import Variant
 from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.fits.optimisers import Optimiser, Schedule
 from suture.fits.recipes import SGD, Adam, OneCycle
 from suture.measurement.complexity import Complexity
 from suture.measurement.indices import Index
+from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials.versions import DECLARED
 from suture.runs.runners.transport import Packer, Unpacker
@@ -715,3 +717,11 @@ def test_the_order_of_a_set_is_nothing_and_of_a_list_everything(values, chance):
 
 def test_a_seed_of_numpys_is_the_same_seed():
     assert digest("x", np.int64(1), [np.uint8(3)]) == digest("x", 1, [3]) != digest("x", 2, [3])
+
+
+def test_a_field_that_came_later_is_no_part_of_a_key_at_its_default():
+    """Recorded before ``DenseClassification`` and its scores knew where classes lie."""
+    task = DenseClassification()
+    assert identity(task).startswith("ba5b5942e3395b4b")
+    assert identity(list(default_scores(task))).startswith("783f541302740756")
+    assert len({identity(one) for one in (task, DenseClassification("first"), DenseClassification("last"))}) == 3

@@ -79,6 +79,17 @@ def test_digits_are_cut_in_proportion_and_once_and_for_all() -> None:
     assert hashlib.sha256(data.score.images.numpy().tobytes()).hexdigest().startswith("c6a112909e0850a7")
 
 
+@each(
+    ("name", "known"), [("digits", "6af9f606f2dc620c"), ("mnist", "9901e7a37c9805b7"), ("cifar10", "6c6dcf7cadf89b4d")]
+)
+def test_splits_are_those_that_everything_was_measured_on(name: str, known: str) -> None:
+    """Recorded before copies were kept together: no image of these three stands twice, so nothing may move."""
+    whole = load_data(name if name == "digits" else real(name))
+    cuts = (whole, whole.limited(fit=100, score=100), whole.limited(fit=1000, score=100))
+    prints = [part.fingerprint for data in cuts for part in (data.fit, data.validation, data.score)]
+    assert hashlib.sha256("".join(prints).encode()).hexdigest().startswith(known)
+
+
 # --- tensors and arrays -------------------------------------------------------------------------------------
 
 

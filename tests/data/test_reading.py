@@ -158,6 +158,11 @@ def test_one_set_is_cut_at_random_by_its_content() -> None:
         assert sorted(drawn) != drawn
         assert torch.equal(half.score.labels, LABELS[drawn])
         assert not set(half.score.contents) & set(half.training.contents)
+    twice = torch.cat([PIXELS, PIXELS[:60]]), torch.cat([LABELS, LABELS[:60]])
+    cut = load_data(twice, split=0.3)
+    assert len(cut.score) + len(cut.training) == len(twice[0])
+    for one, others in ((cut.score, cut.training), (cut.validation, cut.fit)):
+        assert not set(one.contents) & set(others.contents)
 
 
 def test_a_folder_of_classes_as_torchvision_has_it(tmp_path: Any) -> None:

@@ -267,6 +267,51 @@ def test_test_images_that_were_trained_on_are_refused(shared: int, refused: bool
         Data.split("x", cast(train), cast(test))
 
 
+def test_bytes_and_floats_of_one_image_are_the_same_image() -> None:
+    """Divided or multiplied, in any precision; floats between the levels are others, alike in float32 and float64."""
+    samples, levels = make(300), make(300).images.double() / 255
+    for images in (levels, *(levels.to(t) for t in (torch.float32, torch.float16, torch.bfloat16))):
+        assert replace(samples, images=images).contents == samples.contents
+    multiplied = samples.images.float() * torch.tensor(1 / 255)
+    assert not torch.equal(multiplied, levels.float())
+    assert replace(samples, images=multiplied).contents == samples.contents
+    between = (levels * 0.999).float()
+    assert not set(replace(samples, images=between).contents) & set(samples.contents)
+    assert replace(samples, images=between.double()).contents == replace(samples, images=between).contents
+    ids = torch.arange(20).view(5, 4)
+    columns = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    columns["attention_mask"][3:, 3] = 0
+    alone, masked = (Samples("x", given, torch.zeros(5, dtype=torch.long), CLASSES) for given in (ids, columns))
+    assert len({*alone.contents, *masked.contents}) == 10
+
+
+@given(st.integers(30, 150), st.floats(0.1, 0.6), st.integers(0, 99), st.booleans())
+def test_copies_of_an_image_are_never_on_both_sides_of_a_cut(
+    count: int, fraction: float, seed: int, floats: bool
+) -> None:
+    """Labels tell which image a sample is a copy of. Sides keep their sizes, but for the copies of one image."""
+    kinds = torch.randint(count // 2, (count,), generator=torch.Generator().manual_seed(seed))
+    train = Samples("x", make(count).images[kinds], kinds, tuple(map(str, range(count))))
+    test = replace(make(5, seed=1), classes=train.classes)
+    data = Data.split("x", *((as_floats(train), as_floats(test)) if floats else (train, test)), fraction)
+    assert sorted([*data.fit.labels.tolist(), *data.validation.labels.tolist()]) == sorted(kinds.tolist())
+    assert 0 <= len(data.validation) - round(fraction * count) < int(kinds.bincount().max())
+    limited = data.limited(fit=len(data.fit) // 2)
+    for one in (data, limited):
+        assert not {*one.fit.labels.tolist()} & {*one.validation.labels.tolist()}
+    left = data.fit.labels[len(limited.fit) :]
+    assert len(limited.validation) == len(data.validation) + int((~torch.isin(left, limited.fit.labels)).sum())
+
+
+def test_images_that_repeat_by_nature_are_cut_as_they_lie() -> None:
+    """Five plain colours of a hundred samples are on both sides, and stay there in what is limited."""
+    kinds = torch.arange(100) % 5
+    train = Samples("x", make(5).images[kinds], kinds % 3, CLASSES)
+    data = Data.split("x", train, make(5, seed=1), 0.2)
+    assert len(data.validation) == 20
+    assert len(data.limited(fit=10).validation) == 90
+
+
 def test_split_names_the_roles_and_shares_one_cut() -> None:
     first = Data.split("x", make(100), make(5))
     second = Data.split("y", make(100, name="another"), make(7, seed=3))
@@ -346,3 +391,15 @@ def test_limited_to_what_there_is_changes_nothing() -> None:
 def test_limited_refuses_more_than_there_is_and_less_than_two(limits: dict[str, int], says: str) -> None:
     with pytest.raises(DataError, match=says):
         Data.split("x", make(100), make(50, seed=1)).limited(**limits)
+
+
+@each(
+    ("fitted", "scored"), [(torch.uint8, torch.float32), (torch.float64, torch.uint8), (torch.float16, torch.float32)]
+)
+def test_the_same_images_in_another_type_are_refused(fitted: torch.dtype, scored: torch.dtype) -> None:
+    images = make(60).images
+    one, other = (
+        replace(make(60), images=images if t == torch.uint8 else (images / 255).to(t)) for t in (fitted, scored)
+    )
+    with pytest.raises(DataError, match=r"60 of the 60 images of 'toy' are also in toy"):
+        Data("x", one, make(60, seed=1), other)

@@ -331,7 +331,7 @@ def test_the_rate_is_the_one_by_which_the_loss_falls_farthest(monkeypatch, losse
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
-@each(("scale", "mean"), [(1.0, 0.0), (1e-3, 0.0), (1e3, 0.0), (1.0, 30.0)])
+@each(("scale", "mean"), [(1.0, 0.0), (1e-3, 0.0), (1e3, 0.0), (1.0, 30.0), (1e-25, 0.0), (1e25, 0.0)])
 def test_it_finds_what_is_planted_whatever_the_sender_s_units(scale, mean):
     p, stitch, accuracy = planted(n=300, scale=scale, mean=mean)
     report = Converged().fit(p, stitch)

@@ -10,9 +10,11 @@ import torch
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
+import suture
 from loops import each
-from problems import TINY, affine, built, matching, planted, problem, real, rows, side
+from problems import SOME, TINY, affine, built, matching, named, planted, problem, real, rows, side
 from suture.common.errors import FitError
+from suture.core.stitched import Seam
 from suture.core.stitches import (
     Conv,
     ConvLinear,
@@ -28,7 +30,9 @@ from suture.core.stitches import (
 )
 from suture.fits import FitReport, LeastSquares, Quick, RelativeRepresentations
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
-from trained import digits, hybrids
+from suture.measurement.trials.measure import measure
+from suture.measurement.trials.trial import Trial
+from trained import digits, few_digits, hybrid, hybrids, wrap
 
 SEAMS = {"maps": ("conv", Conv()), "maps, no norm": ("norm", Conv(batchnorm=False)), "tokens": ("embed", Linear())}
 SEAMS["vectors"] = ("hidden", Linear())
@@ -294,3 +298,72 @@ def test_a_family_that_is_not_affine_has_no_closed_form():
 def test_ridges_that_are_none_are_refused_at_once(ridges):
     with pytest.raises(FitError, match="ridges"):
         LeastSquares(ridges=ridges)
+
+
+@each("joint", [joint for joint in SOME if joint[0].scales], ids=named)
+def test_the_closed_form_does_not_depend_on_the_size_of_activations(joint):
+    """Of neither side. One feature of maps and vectors is nearly constant, which only the others can tell."""
+    family, sender, receiver = joint
+    x, y = (torch.randn(300, *shape, generator=torch.Generator().manual_seed(i)) for i, shape in enumerate(joint[1:]))
+    x[:, 0] *= 1.0 if len(sender) == 2 else 1e-7
+
+    def give(sent: float, received: float) -> Tensor:
+        stitch = built(family, sender, receiver)
+        LeastSquares().fit(matching(family, x * sent, y * received, 100), stitch)
+        with torch.no_grad():
+            return stitch.eval()(x * sent) / received
+
+    wanted = give(1, 1)
+    for size in (2.0**k for k in (-90, -83, -60, -31, 31, 60, 83, 90)):
+        for found in (give(size, 1), give(1, size), give(size, size)):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@each("joint", [(Conv(batchnorm=False), (3, 2, 2), (4, 2, 2)), (Linear(), (5,), (4,))], ids=named)
+def test_weights_that_no_float32_holds_are_refused(joint):
+    family, sender, receiver = joint
+    x, y = torch.randn(90, *sender), torch.randn(90, *receiver)
+    for sent, received in ((1e25, 1e-25), (1e-25, 1e25)):
+        with pytest.raises(FitError, match=r"needs a weight of size .*, which torch.float32 does not hold.*; scale"):
+            LeastSquares().fit(matching(family, x * sent, y * received), built(family, sender, receiver))
+
+
+@each("power", [-83, 83])
+def test_a_trial_does_not_depend_on_the_size_of_activations(power):
+    """Score, representation error and what is told apart, at maps behind which the receiver undoes the factor."""
+
+    def at(sent: int, received: int) -> suture.Measurement:
+        networks = [wrap(Scaled(hybrid(i), 2.0**k), name) for i, (k, name) in enumerate(((sent, "A"), (received, "B")))]
+        trial = Trial(Seam.at(*networks, "scale"), few.fit, few.validation, few.score, fit=LeastSquares())
+        return measure(trial)
+
+    few = few_digits()
+    wanted = at(0, 0)
+    for sent, received in ((power, 0), (0, power), (power, power)):
+        found = at(sent, received)
+        assert found.scores.accuracy.value == pytest.approx(wanted.scores.accuracy.value, abs=0.005)
+        assert found.representation_error == pytest.approx(wanted.representation_error, rel=1e-4)
+        assert found.apart["mahalanobis"].value == pytest.approx(wanted.apart["mahalanobis"].value, abs=1e-3)
+
+
+class Scaled(nn.Module):
+    """A hybrid whose maps are multiplied by a factor at a cut, and divided by it behind."""
+
+    def __init__(self, hybrid: nn.Module, factor: float) -> None:
+        super().__init__()
+        self.of, self.scale, self.back = hybrid, ScaleBy(factor), ScaleBy(1 / factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.back(self.scale(self.of.relu(self.of.norm(self.of.conv(x)))))
+        tokens = self.of.embed(maps.flatten(2).transpose(1, 2)).tanh()
+        mixed = self.of.mix(tokens.transpose(1, 2)).relu().transpose(1, 2)
+        return self.of.head(self.of.hidden(mixed.flatten(1)).relu())
+
+
+class ScaleBy(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor

@@ -1,7 +1,8 @@
 """The laws of stitching, for every task: planted answers, identity, shuffled pairs, and what is refused."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -15,14 +16,17 @@ from suture.core.stitches import Identity
 from suture.data.samples import Data, Samples
 from suture.data.tasks import (
     IGNORED,
+    Classification,
     DenseClassification,
+    Facts,
     MultiLabel,
     NextToken,
     OwnOutputs,
     Regression,
     Task,
 )
-from suture.fits import Converged, Logistic, Random
+from suture.fits import Converged, LeastSquares, Logistic, Random
+from suture.measurement.scores import pooled
 from suture.measurement.scores.pooled import MeanAveragePrecision
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials.baselines import linear_probe
@@ -218,6 +222,55 @@ def test_what_needs_no_loss_is_measured_of_any_outputs():
         a, data.score, by=[complexity.Parameters(), complexity.Flops(), complexity.GzipSize()]
     )
     assert table["value"].gt(0).all()
+
+
+def test_as_many_tokens_as_classes_need_to_be_told_apart():
+    """A network that names every token right is at 100 %, by itself and stitched, and guesses 1 in 5 of its tokens."""
+    ids = torch.stack([torch.randperm(5, generator=torch.Generator().manual_seed(i)) for i in range(300)])
+    model = nn.Sequential(nn.Embedding(5, 5), nn.Linear(5, 5))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(5))
+        model[1].weight.copy_(9 * torch.eye(5))
+
+    def trial(task: Task, model: nn.Module = model) -> Trial:
+        parts = [Samples(str(i), part, part, tuple("abcde"), task=task) for i, part in enumerate(ids.split(100))]
+        network = Network(model, example=parts[0].example, name="A")
+        return Trial(Seam.at(network, network, "0"), *parts, fit=LeastSquares())
+
+    one = trial(DenseClassification("last"))
+    found = measure(one)
+    assert [card.accuracy.value for card in (found.scores, found.receiver, found.sender)] == [1, 1, 1]
+    assert one.facts == Facts(axis=2, positions=500, unit="image", chance=0.2)
+    for explicit in (pooled.PositionAccuracy(), Trait("x", pooled.PositionAccuracy())):
+        assert measure(replace(one, scores=(explicit,))).receiver[explicit.name].value == 1
+    with pytest.raises(DataError, match=r"outputs \(n, 5, 5\) either .* say which: task=DenseClassification\(classes="):
+        trial(DenseClassification())
+    with pytest.raises(DataError, match=r"need outputs \(n, 5, 5\), and these are \(n, 5, 6\)"):
+        trial(DenseClassification("first"), nn.Sequential(model[0], nn.Linear(5, 6)))
+    with pytest.raises(DataError, match=r"classes='middle'\): give 'first' or 'last'"):
+        DenseClassification("middle")
+
+
+@each(
+    ("task", "targets", "answer", "chance"),
+    [
+        (Classification(), [0, 1, 1, 2, 1], [0, 1, 0], 3 / 5),
+        (DenseClassification(), [[0, 1, 1, 1], [2, IGNORED, 1, 0]], [0, 1, 0], 4 / 7),
+        (MultiLabel(), [[1, 0, 0], [1, 1, 0], [0, 0, 0], [1, 0, 0]], [0, 0, 0], (3 / 4 + 1 / 4) / 2),
+        (NextToken(), [[3, 0, 0, 1], [3, 1, 2, IGNORED]], [0.4, 0.4, 0.2, 0], None),
+        (Regression(), [[0.0], [1.0], [5.0]], [2], 0),
+    ],
+)
+def test_chance_is_what_a_constant_answer_scores(task, targets, answer, chance):
+    """The task's first score gives it to outputs that are the same for all samples; by hand, too."""
+    targets, outputs = torch.tensor(targets), torch.tensor(answer, dtype=torch.float32)
+    if chance is None:
+        outputs, chance = outputs.log().clamp(min=-99), -(0.8 * math.log(0.4) + 0.2 * math.log(0.2))
+    places = targets.shape if isinstance(task, DenseClassification | NextToken) else targets.shape[:1]
+    scored = pooled.default_scores(task)[0].per_sample(outputs.expand(*places, -1), targets)
+    assert task.chance(targets) == pytest.approx(chance)
+    assert float(scored.mean()) == pytest.approx(chance)
+    assert OwnOutputs().chance(targets) is None
 
 
 @each("name", CASES)

@@ -93,7 +93,7 @@ def test_a_measurement_says_so_first_and_keeps_it_in_its_notes(tmp_path):
 def test_near_chance_depends_on_the_classes():
     """The commonest class is what guessing gets; a card is believed to five points and twice the standard error."""
     labels = {"control": "", "sender": "A", "receiver": "B", "sender_cut": "x", "receiver_cut": "x"}
-    seen = look_at({"receiver": torch.eye(2).repeat(50, 1)}, torch.tensor([0, 1] * 50))
+    seen = look_at({"receiver": torch.eye(2).repeat(50, 1)}, torch.tensor([0, 1] * 50), 0.5)
     assert seen == {"receiver": 1.0, "chance": 0.5, "n": 100}
     for right, chance, expected, warned in (
         (0.52, 0.5, None, True),

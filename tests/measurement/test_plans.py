@@ -4,6 +4,7 @@ import itertools
 import re
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from suture.fits import Converged, Fit, LeastSquares, TaskLoss, recipes
 from suture.measurement.indices import linear_cka
 from suture.measurement.scores import traits
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
-from suture.measurement.trials import baselines, controls
+from suture.measurement.trials import baselines, controls, plans
 from suture.measurement.trials.plans import matrix
 from suture.measurement.trials.trial import Failure
 from trained import Hybrid, digits, few_digits, hybrids, wrap
@@ -533,3 +534,38 @@ def test_a_curve_of_what_has_no_cuts_is_refused_before_it_looks_for_any():
     with pytest.raises(NetworkError, match=r"the sender=Hybrid.* is a Hybrid; give a network"):
         curve(Hybrid(), b, data=few_digits())
     assert len(curve(noise, b, data=few_digits(), at=[("", "hidden")], controls=())) == 1
+
+
+@each(
+    ("billions", "samples", "kept"),
+    [
+        (2.2, 6_000, 6_000),  # two ResNet-18s on MNIST
+        (8.9, 5_000, 5_000),  # of double width on CIFAR-10
+        (5.2, 20_000, 5_000),  # two ResNet-50s, of very many
+        (16.4, 5_000, 2_500),  # at 224 pixels
+        (70.3, 5_000, 625),  # two ViT-B/16
+        (70.3, 800, 625),
+        (70.3, 600, 600),
+        (700, 5_000, 625),
+    ],
+)
+def test_dear_networks_are_validated_on_fewer_samples(billions, samples, kept):
+    """The first ones, so those of dear networks are among those of cheap ones."""
+    side = SimpleNamespace(cuts=[SimpleNamespace(flops=7), SimpleNamespace(flops=billions * 5e8)])
+    given = Samples("x", torch.zeros(samples, 1, 1, 1), torch.zeros(samples, dtype=torch.int64), ("a", "b"))
+    chosen = plans.choose_validation(SimpleNamespace(networks=(side, side)), given)
+    assert chosen is given.first(kept)
+    Converged().check_validation(len(chosen))
+
+
+def test_a_plan_validates_what_its_networks_cost(monkeypatch):
+    """In the trial and in all its controls; a trial that is made by hand has what it is given."""
+    a, b = hybrids()
+    monkeypatch.setattr(plans, "WORK", 60 * (a.cuts[-1].flops + b.cuts[-1].flops))
+    monkeypatch.setattr(plans, "LEAST", 30)
+    monkeypatch.setattr(plans, "VALIDATED", 100)
+    plan = suture.curve(a, b, data=digits(), at=a.cuts[0].name)
+    assert {trial.validation_data for trial in plan if "shuffled" not in trial.control} == {
+        digits().validation.first(50)
+    }
+    assert {len(trial.validation_data) for trial in plan} == {50}

@@ -9,6 +9,7 @@ from sklearn import metrics
 from torch.nn import functional
 
 from loops import each
+from suture.common.errors import DataError
 from suture.data.tasks import IGNORED, DenseClassification, MultiLabel, NextToken, OwnOutputs, Regression
 from suture.measurement.scores import pooled
 from suture.measurement.scores.intervals import mean_interval
@@ -42,6 +43,20 @@ def test_nats_per_token_are_those_of_all_tokens_together():
     assert value(perplexity, outputs, targets) == pytest.approx(math.exp(flat), rel=1e-12)
     assert value(bits, outputs, targets) == pytest.approx(float(flat) / math.log(2) / 2, rel=1e-12)
     assert float(task.loss(outputs, targets)) == pytest.approx(float(flat), rel=1e-5)
+
+
+@each("side", [(4,), (4, 4)])
+def test_as_many_positions_as_classes_are_scored_over_the_axis_that_is_named(side):
+    """Every position is named right along that axis, so 100 %, and by chance along the other; a guess is refused."""
+    targets = torch.randint(4, (200, *side), generator=torch.Generator().manual_seed(1))
+    outputs = functional.one_hot(targets, 4).double()
+    for layout, given in (("last", outputs), ("first", outputs.movedim(-1, 1))):
+        for score in pooled.default_scores(DenseClassification(layout)):
+            assert value(score, 50 * given, targets) == pytest.approx(float(score.name != "loss"), abs=1e-9)
+    for score in pooled.default_scores(DenseClassification()):
+        assert value(score.for_task(DenseClassification("last")), 50 * outputs, targets) in (0, 1)
+        with pytest.raises(DataError, match=r"either the first or the last .* task=DenseClassification"):
+            score.per_sample(outputs, targets)
 
 
 @each("layout", ["classes first", "classes last"])

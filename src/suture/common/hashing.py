@@ -12,7 +12,7 @@ import hashlib
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,7 +63,17 @@ _NO_NUMBER = {  # methods that decide no result; those of dataclasses are writte
     *("__setattr__", "__delattr__", "__replace__", "__getstate__", "__setstate__", "_abc_impl"),
 }
 _NAME = "__keyed_as__"  # the attribute that holds the registered name; looked up without bases, which have their own
+_LATER = "came later"
 _METHODS = types.FunctionType | staticmethod | classmethod | property  # type: ignore[type-arg]
+
+
+_Value = TypeVar("_Value")
+
+
+def later(default: _Value) -> _Value:
+    """Declare a field that a keyed dataclass got later: at its default it is not a part of keys."""
+    made: Any = field(default=default, metadata={_LATER: True})
+    return made  # type: ignore[no-any-return]
 
 
 _Keyed = TypeVar("_Keyed", bound=Callable[..., Any])
@@ -226,7 +236,9 @@ class _Walk:
     def _object(self, thing: object) -> object:
         cls = self.of(type(thing))
         if is_dataclass(thing):
-            return ("object", cls, [(f.name, self.of(getattr(thing, f.name, None))) for f in fields(thing)])
+            given = [(f, getattr(thing, f.name, None)) for f in fields(thing)]
+            kept = [(f.name, self.of(value)) for f, value in given if _LATER not in f.metadata or value != f.default]
+            return ("object", cls, kept)
         try:
             reduced = thing.__reduce_ex__(2)
         except Exception:  # it cannot be pickled, as a lock or a compiled function

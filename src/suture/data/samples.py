@@ -17,9 +17,10 @@ tensors unchanged once they are here: a fingerprint is taken once.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -80,6 +81,39 @@ def as_floats(images: Tensor) -> Tensor:
     if images.dtype != torch.uint8:
         raise DataError(f"raw images are uint8 in 0..255 or floats in [0, 1], not {images.dtype}; convert them")
     return images.float() / 255
+
+
+def as_compared(raw: Tensor) -> Iterator[Tensor]:
+    """Yield each sample as one of flat numbers in which equal images are equal, whatever type they were given in.
+
+    Floats that are all k / 255, up to the rounding of their type, are bytes; other floats are compared as float32.
+    Half precision distinguishes less: float16 may be 1/8 of a level off, and bfloat16 always counts as bytes.
+    Token ids stay as they are, with the columns beside them.
+    """
+    flat = raw.cpu().flatten(1)
+    if not raw.is_floating_point():
+        yield from flat.contiguous()
+        return
+    whole = (flat.double() * 255).round()
+    off = max(torch.finfo(raw.dtype).eps / 2, torch.finfo(torch.float32).eps)  # x * (1 / 255) rounds twice
+    are_bytes = ((flat.double() - whole / 255).abs() <= off).all(1)
+    for is_bytes, floats, of_bytes in zip(are_bytes, flat.float() + 0.0, whole.to(torch.uint8), strict=True):
+        yield of_bytes if is_bytes else floats  # adding 0 made one zero of two
+
+
+def keep_apart(order: Tensor, contents: Sequence[bytes], count: int) -> tuple[Tensor, Tensor]:
+    """Cut an order of samples, (N,) int64, behind the first ``count``, all copies of an image on one side.
+
+    Later copies go where the first one is, so the front may be longer than asked; each side keeps the order. Where
+    fewer than ``SHARED`` of the samples are different, images repeat by nature, such as plain colours: then, and where
+    a side would keep fewer than 2, the cut goes through them.
+    """
+    begun: dict[bytes, int] = {}
+    first = torch.tensor([begun.setdefault(contents[index], rank) for rank, index in enumerate(order.tolist())])
+    is_front = first <= first.sort().values[count - 1]
+    if len(begun) < SHARED * len(order) or not 2 <= int(is_front.sum()) <= len(order) - 2:
+        return order[:count], order[count:]
+    return order[is_front], order[~is_front]
 
 
 def check_images(name: str, images: Tensor, inputs: Inputs = ()) -> None:
@@ -224,12 +258,13 @@ class Samples:
 
     @cached_property
     def contents(self) -> tuple[bytes, ...]:
-        """A hash of each image, the same for the same pixels."""
-        found: list[bytes] = []
-        for part in pieces(self.images):
-            content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
-            found += [hashlib.blake2b(image.data, digest_size=8).digest() for image in content]
-        return tuple(found)
+        """A hash of each sample, the same for the same image as bytes and as floats (``as_compared``)."""
+        rows = chain.from_iterable(as_compared(part) for part in pieces(self.images))
+        return tuple(hashlib.blake2b(row.numpy().data, digest_size=8).digest() for row in rows)
+
+    def count_among(self, known: Container[bytes]) -> int:
+        """Return how many samples have their ``contents`` among these."""
+        return sum(content in known for content in self.contents)
 
     @property
     def paired_labels(self) -> Tensor:
@@ -353,9 +388,10 @@ class Data:
         """Cut validation from the training samples; test samples become score, shuffled if they are sorted by class.
 
         The cut is a random permutation seeded by the training samples' fingerprint, so every trial shares it:
-        its first ``validation_fraction`` is validation, the rest, in its random order, is fit. Test samples keep
-        their order, unless the first few would all be of one class. Raises ``DataError`` when either
-        side of the cut would get fewer than 2 samples, and what ``Data`` refuses.
+        its first ``validation_fraction`` is validation, the rest, in its random order, is fit. All copies of an image
+        are on one side, unless images repeat by nature (``keep_apart``). Test samples keep their order, unless the
+        first few would all be of one class. Raises ``DataError`` when either side of the cut would get fewer than 2
+        samples, and what ``Data`` refuses.
         """
         count = round(validation_fraction * len(train)) if 0 < validation_fraction < 1 else 0
         if not 2 <= count <= len(train) - 2:
@@ -364,10 +400,11 @@ class Data:
                 "leaves fewer than 2 to fit or to validate on; give a fraction in (0, 1) that leaves both 2"
             )
         order = torch.randperm(len(train), generator=generator("validation", train.fingerprint))
+        validated, fitted = keep_apart(order, train.contents, count)
         made = cls(
             name,
-            fit=train.take(order[count:], f"{name}/fit"),
-            validation=train.take(order[:count], f"{name}/validation"),
+            fit=train.take(fitted, f"{name}/fit"),
+            validation=train.take(validated, f"{name}/validation"),
             score=replace(_mix_classes(test), name=f"{name}/score"),
         )
         made._check_apart("score", made.fit, made.validation, may_repeat=False)
@@ -377,24 +414,33 @@ class Data:
         """Keep the first ``fit`` and ``score`` samples, for quick runs; ``None`` keeps all.
 
         Validation stays whole, since what a fit stops and chooses by must tell small gains; if it has fewer than
-        ``VALIDATED`` samples, samples that are then not fitted are added. What is cut short says so in its name
-        (``digits/fit[:100]``). Raises ``DataError`` when a number is below 2 or above what there is.
+        ``VALIDATED`` samples, samples that are then not fitted are added, but no copies of fitted ones unless the two
+        roles share images already. What is cut short says so in its name (``digits/fit[:100]``). Raises ``DataError``
+        when a number is below 2 or above what there is.
         """
         fitted = self.fit if fit is None else self.fit.first(fit)
         return Data(
             self.name,
             fit=fitted,
-            validation=self._extend_validation(len(fitted)),
+            validation=self._extend_validation(fitted),
             score=self.score if score is None else self.score.first(score),
         )
 
-    def _extend_validation(self, fitted: int) -> Samples:
-        """Return the samples to validate on if only so many are fitted."""
-        more = min(VALIDATED - len(self.validation), len(self.fit) - fitted)
-        if more <= 0:
+    def _extend_validation(self, fitted: Samples) -> Samples:
+        """Return the samples to validate on if only these are fitted."""
+        more = VALIDATED - len(self.validation)
+        if more <= 0 or len(fitted) == len(self.fit):
             return self.validation
-        added = self.fit.take(torch.arange(fitted, fitted + more), self.validation.name)
-        return self.validation.followed_by(added, f"{self.validation.name} and {more:,} not fitted")
+        contents, known = self.fit.contents, set(fitted.contents)
+        if self.validation.count_among(set(contents)) > SHARED * len(self.validation):
+            known.clear()  # images repeat by nature, as plain colours do
+        rest = [index for index in range(len(fitted), len(self.fit)) if contents[index] not in known][:more]
+        if not rest:
+            return self.validation
+        images = join(self.validation.images, take(self.fit.images, torch.tensor(rest)))
+        labels = torch.cat([self.validation.labels, self.fit.labels[rest]])
+        name = f"{self.validation.name} and {len(rest):,} not fitted"
+        return replace(self.validation, name=name, images=images, labels=labels)
 
     def _check_apart(self, role: str, *others: Samples, may_repeat: bool = True) -> None:
         """Raise ``DataError`` if more than ``SHARED`` of a role's images are among those of others; a few may be.
@@ -405,7 +451,7 @@ class Data:
         if len(asked) < FEW:
             return
         known = Counter(content for other in others for content in other.contents)
-        shared = sum(content in known for content in asked.contents)
+        shared = asked.count_among(known)
         repeated = sum(count for count in known.values() if count > 1) / known.total() if may_repeat else 0.0
         if shared > (SHARED + repeated) * len(asked):
             what, names = things(asked.images), " or ".join(other.name for other in others)

@@ -25,7 +25,7 @@ from suture.data import hub
 from suture.data.hub import SOURCES
 from suture.data.inputs import content_of, join_inputs, lengthen, says_nothing
 from suture.data.reading import Columns, Whole, is_dataset, name_of, read_dataset
-from suture.data.samples import Data, Samples, are_token_ids, check_brightness, name_numbers, number_classes
+from suture.data.samples import Data, Samples, are_token_ids, check_brightness, keep_apart, name_numbers, number_classes
 from suture.data.tasks import IGNORED, Classification, DenseClassification, NextToken, Regression, Task
 from suture.data.variants import stack
 
@@ -270,9 +270,8 @@ def _cut(samples: Samples, split: float, name: str) -> tuple[Samples, Samples]:
             f"many, 2 to {len(samples) - 4:,}"
         )
     order = torch.randperm(len(samples), generator=generator("split", samples.fingerprint))
-    ends = (order[int(count) :], order[: int(count)])
-    train, test = (samples.take(part, f"{name}/{which}") for part, which in zip(ends, _PARTS, strict=True))
-    return train, test
+    test, train = keep_apart(order, samples.contents, int(count))
+    return samples.take(train, f"{name}/train"), samples.take(test, f"{name}/test")
 
 
 def _check_task(source: str, task: Task) -> None:

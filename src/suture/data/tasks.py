@@ -6,6 +6,9 @@ samples'. Everything below a measurement sees outputs and targets as tensors and
 - ``losses``: the loss of every sample, in nats or the task's own unit, which is descended on;
 - ``errors``: how wrong every sample is, by which the best of several stitches is chosen;
 - ``positions``: how many predictions of a sample count, so that a long text weighs more than a short one.
+
+When a trial is made it asks once for the ``Facts`` of its scored data: on which axis the classes of outputs lie, how
+many predictions count, and what a network reaches that has learned nothing.
 """
 
 import math
@@ -19,9 +22,25 @@ from torch import Tensor
 from torch.nn import functional
 
 from suture.common.errors import DataError
-from suture.common.hashing import keyed_as
+from suture.common.hashing import keyed_as, later
 
 IGNORED = -100  #: the label of a position that does not count, as in torch's ``cross_entropy``
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a task on given outputs and targets.
+
+    ``axis`` is that of the classes in outputs ``(n, …)``, ``None`` if there are none; ``positions`` is how many
+    predictions count, of all samples together; ``unit`` is what one independent sample is. ``chance`` is the value of
+    the task's first default score, in its unit, that a constant answer reaches: ``None`` for copies, whose targets are
+    the receiver's own outputs.
+    """
+
+    axis: int | None
+    positions: int
+    unit: str
+    chance: float | None
 
 
 @keyed_as("Task")
@@ -43,6 +62,18 @@ class Task(ABC):
     @abstractmethod
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs ``(n, *shape)`` do not suit the targets; nothing if they do."""
+
+    def facts(self, shape: tuple[int, ...], targets: Tensor) -> Facts:
+        """Return the facts for outputs ``(n, *shape)``, which must suit the targets (``check_outputs``)."""
+        return Facts(self.axis(shape, targets), int(self.positions(targets).sum()), self.unit, self.chance(targets))
+
+    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int | None:
+        """Return the axis of outputs ``(n, *shape)`` on which the classes lie, ``None`` if there are no classes."""
+        return None
+
+    def chance(self, targets: Tensor) -> float | None:
+        """Return what a constant answer reaches in the first default score; ``None`` if that is not known."""
+        return None
 
     @abstractmethod
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -102,6 +133,14 @@ class Classification(Task):
             return ""
         return f"{len(classes)} classes need outputs (n, {len(classes)}), and these are {_batch(shape)}"
 
+    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
+        """Return 1."""
+        return 1
+
+    def chance(self, targets: Tensor) -> float:
+        """Return the share of the commonest class."""
+        return float(torch.bincount(targets).max()) / len(targets)
+
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy of every sample."""
         return functional.cross_entropy(outputs, targets, reduction="none")
@@ -121,11 +160,19 @@ class Classification(Task):
 class DenseClassification(Task):
     """A class per position: outputs ``(n, classes, …)`` or ``(n, …, classes)``, targets ``(n, …)`` int64.
 
-    Positions whose target is ``IGNORED`` do not count. Losses are cross-entropies in nats per position.
+    Positions whose target is ``IGNORED`` do not count. Losses are cross-entropies in nats per position. Where there are
+    as many positions as classes, as of ``(n, 7, 7)``, a shape does not tell which axis is which: ``classes`` does,
+    ``"first"`` for ``(n, classes, …)`` and ``"last"`` for ``(n, …, classes)``. Raises ``DataError`` for other words.
     """
+
+    classes: Literal["first", "last"] | None = later(None)
 
     name: ClassVar[str] = "dense classification"
     unit: ClassVar[str] = "image"
+
+    def __post_init__(self) -> None:
+        if self.classes not in ("first", "last", None):
+            raise DataError(f"DenseClassification(classes={self.classes!r}): give 'first' or 'last', or leave it out")
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless every target is the index of a class, or ignored."""
@@ -145,20 +192,39 @@ class DenseClassification(Task):
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs do not suit the targets."""
         places = tuple(targets.shape[1:])
-        if shape in ((len(classes), *places), (*places, len(classes))):
+        layouts = {"first": (len(classes), *places), "last": (*places, len(classes))}
+        allowed = layouts if self.classes is None else {self.classes: layouts[self.classes]}
+        if list(allowed.values()).count(shape) == 2:
+            return _say_ambiguous(shape)
+        if shape in allowed.values():
             return ""
-        return (
-            f"labels {_batch(places)} of {len(classes)} classes need outputs {_batch((len(classes), *places))} or "
-            f"{_batch((*places, len(classes)))}, and these are {_batch(shape)}"
-        )
+        wanted = " or ".join(map(_batch, allowed.values()))
+        return f"labels {_batch(places)} of {len(classes)} classes need outputs {wanted}, and these are {_batch(shape)}"
+
+    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
+        """Return 1 or the last axis. Raises ``DataError`` if both are possible, and ``classes`` is not given."""
+        places = tuple(targets.shape[1:])
+        if self.classes is None and shape[1:] == shape[:-1] == places:
+            raise DataError(_say_ambiguous(shape))
+        is_first = shape[1:] == places if self.classes is None else self.classes == "first"
+        return 1 if is_first else len(shape)
+
+    def chance(self, targets: Tensor) -> float:
+        """Return the share of the commonest class among the positions that count."""
+        return Classification().chance(targets[targets != IGNORED])
+
+    def lay_out(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return outputs as ``(n, classes, positions)``."""
+        axis = self.axis(tuple(outputs.shape[1:]), targets)
+        return outputs.flatten(2) if axis == 1 else outputs.flatten(1, -2).transpose(1, 2)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy of every sample's positions."""
-        return _mean_of(_nats(by_position(outputs, targets), targets), targets)
+        return _mean_of(_nats(self.lay_out(outputs, targets), targets), targets)
 
     def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the share of every sample's positions that are named wrong."""
-        return _mean_of((by_position(outputs, targets).argmax(1) != targets.flatten(1)).float(), targets)
+        return _mean_of((self.lay_out(outputs, targets).argmax(1) != targets.flatten(1)).float(), targets)
 
     def positions(self, targets: Tensor) -> Tensor:
         """Return how many positions are not ignored."""
@@ -223,6 +289,16 @@ class NextToken(Task):
             f"that, and these are {_batch(shape)}"
         )
 
+    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
+        """Return 2."""
+        return 2
+
+    def chance(self, targets: Tensor) -> float:
+        """Return the entropy of the predicted tokens in nats: the loss if each is named as often as it comes."""
+        following = targets[:, 1:]
+        counts = following[following != IGNORED].bincount().double()
+        return float(torch.special.entr(counts / counts.sum()).sum())
+
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return nats per token of every document."""
         following = targets[:, 1:]
@@ -264,6 +340,15 @@ class MultiLabel(Task):
             return ""
         return f"{len(classes)} labels need outputs (n, {len(classes)}), and these are {_batch(shape)}"
 
+    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
+        """Return 1."""
+        return 1
+
+    def chance(self, targets: Tensor) -> float | None:
+        """Return the mean share of samples that have a label, over the labels that any has."""
+        shares = targets.double().mean(0)
+        return float(shares[shares > 0].mean()) if shares.any() else None
+
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean binary cross-entropy of every sample's labels."""
         wanted = targets.to(outputs.dtype)
@@ -295,6 +380,10 @@ class Regression(Task):
         return (
             "" if shape == wanted else f"targets {_batch(wanted)} need as many outputs, and these are {_batch(shape)}"
         )
+
+    def chance(self, targets: Tensor) -> float:
+        """Return 0, the R² of the mean."""
+        return 0.0
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean squared error of every sample."""
@@ -362,16 +451,6 @@ class OwnOutputs(Task):
 # --- positions --------------------------------------------------------------------------------------------------------
 
 
-def by_position(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Lay outputs ``(n, classes, …)`` or ``(n, …, classes)`` out as ``(n, classes, positions)``.
-
-    Where both would do, classes come first.
-    """
-    if outputs.shape[2:] == targets.shape[1:]:
-        return outputs.flatten(2)
-    return outputs.flatten(1, -2).transpose(1, 2)
-
-
 def count_positions(targets: Tensor) -> Tensor:
     """Return how many targets of every sample are not ignored, ``(n,)``."""
     return (targets.flatten(1) != IGNORED).sum(1).float()
@@ -416,6 +495,13 @@ def _check_indices(name: str, targets: Tensor, classes: Sequence[str], ignored: 
 def _check_some_count(name: str, targets: Tensor) -> None:
     if bool((targets.flatten(1) == IGNORED).all(1).any()):
         raise DataError(f"a sample of {name!r} has no position that counts; leave it out")
+
+
+def _say_ambiguous(shape: Sequence[int]) -> str:
+    return (
+        f"in outputs {_batch(shape)} either the first or the last axis may be that of the classes; say which: "
+        "task=DenseClassification(classes='last'), or 'first'"
+    )
 
 
 def _kind(targets: Tensor) -> str:

@@ -70,7 +70,7 @@ class Variant(ABC):
 
     def __call__(self, data: Data) -> Data:
         """Return the changed data; the given data stay unchanged. Raises ``DataError`` if they cannot be changed so."""
-        if self.tasks and data.fit.task not in self.tasks:
+        if self.tasks and not isinstance(data.fit.task, tuple(map(type, self.tasks))):
             raise DataError(
                 f"'{self.summary}' needs a class for each sample, and the task of {data.name} is {data.fit.task.name}; "
                 "change the labels before load_data"

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.scaling import without_constant
 from suture.core.network.cuts import OUTPUT
 from suture.core.stitches import AffineMap, AffineStitch, Part
 from suture.core.stitches.base import Shape
@@ -105,8 +106,7 @@ def solve(
     at most so many iterations.
     """
     (z, labels), (held, held_labels) = [(_means(x, part.reads).double(), y) for x, y in (fit, held_out)]
-    mean, std = z.mean(0), z.std(0, correction=0)
-    std = torch.where(std > 1e-6 * std.max(), std, 1.0)
+    mean, std = z.mean(0), without_constant(z.std(0, correction=0), 1e-6)
     left, strengths, _ = torch.linalg.svd(head.weight, full_matrices=False)
     basis = left[:, strengths > _RANK * strengths.max()]
     sides = ((z - mean) / std, labels), ((held - mean) / std, held_labels)

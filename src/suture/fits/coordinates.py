@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from suture.common.scaling import deviation, unit_of
 from suture.core.stitches.base import ScaleAndShift
 from suture.fits.descent import is_padded, rows_of, run_watched
 
@@ -208,18 +209,23 @@ def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     """The same for every feature: root mean squares of what the layer reads and of what its outputs vary by."""
     if isinstance(layer, Norm | ScaleAndShift):
         return _measure(ALIKE, layer, read, gave)
-    size = read.square().mean().sqrt()
+    size = _root_mean_square(read)
     size = size if size > 0 else torch.ones_like(size)
     return _Read(torch.zeros_like(read[0]), size.expand(read.shape[1]), _alike(_deviation(gave)))
 
 
 def _alike(deviations: Tensor) -> Tensor:
     """The root of the mean square of deviations, for each of them."""
-    return deviations.square().mean().sqrt().expand(deviations.shape)
+    return _root_mean_square(deviations).expand(deviations.shape)
+
+
+def _root_mean_square(values: Tensor) -> Tensor:
+    unit = unit_of(values)
+    return (values / unit).square().mean().sqrt() * unit
 
 
 def _deviation(rows: Tensor) -> Tensor:
     """The deviations of features, none much below the largest; 1 if nothing varies."""
-    std = rows.std(0, correction=0)
+    std = deviation(rows)
     largest = std.max()
     return std.clamp(min=float(LEAST * largest)) if largest > 0 else torch.ones_like(std)

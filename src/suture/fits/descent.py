@@ -34,6 +34,7 @@ from torch.utils.hooks import RemovableHandle
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.scaling import without_constant
 from suture.common.seeds import generator
 from suture.common.validation import check_whole
 from suture.core.stitches import AffineStitch
@@ -410,7 +411,7 @@ class _Sums:
         """Return mean and standard deviation of the features, in the layer's own floating type."""
         mean = self.total / self.count
         std = (self.square / self.count - mean.square()).clamp(min=0).sqrt()
-        std = torch.where(std > CONSTANT * std.max(), std, 1.0)
+        std = without_constant(std, CONSTANT)
         shift = torch.zeros_like(mean) if is_padded(self.layer) else self.shift + mean
         return shift.to(self.layer.weight), std.to(self.layer.weight)
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from suture.common.scaling import deviation
 from suture.common.seeds import generator
 from suture.fits.base import Problem, Side
 from suture.fits.descent import differentiate
@@ -35,7 +36,7 @@ def find_displacements(
 ) -> tuple[dict[int, Tensor], int]:
     """Return the displacements ``(*receiver shape)`` that were found, by class, and how many steps the search took."""
     expected = problem.fit.expected()
-    deviations = expected[:MEASURED].float().std(0, correction=0).to(device)
+    deviations = deviation(expected[:MEASURED].float()).to(device)
     units = deviations.clamp(min=LEAST * float(deviations.max()))
     found, taken = dict[int, Tensor](), 0
     for label in labels:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.scaling import unit_of
 from suture.common.seeds import generator
 from suture.core.stitches import AffineMap, AffineStitch, Identity, Moments, Part, Stitch
 from suture.core.stitches.base import FEATURES
@@ -56,14 +57,19 @@ def accumulate_moments(
         there = None if counted is None else counted[start : start + chunk].flatten().to(rows.device)
         return rows if there is None or len(there) != len(rows) else rows[there]
 
-    shift_x = select(part.solved(x[:chunk]), 0).to(dtype).mean(0)
-    shift_y = select(part.gives(y[:chunk]), 0).to(dtype).mean(0)
+    unit_x, unit_y = unit_of(x[:chunk]), unit_of(y[:chunk])
+
+    def see(rows: Tensor, unit: float) -> Tensor:
+        return rows.to(dtype) if unit == 1 else rows.to(dtype) / unit
+
+    shift_x = see(select(part.solved(x[:chunk]), 0), unit_x).mean(0)
+    shift_y = see(select(part.gives(y[:chunk]), 0), unit_y).mean(0)
     sums: list[Tensor] = []
     count = many = 0
     for start in range(0, len(x), chunk):
-        a = select(part.solved(x[start : start + chunk]), start).to(dtype) - shift_x
-        b = select(part.gives(y[start : start + chunk]), start).to(dtype) - shift_y
-        each = b if part.each is None else part.each(y[start : start + chunk]).to(dtype) - shift_y
+        a = see(select(part.solved(x[start : start + chunk]), start), unit_x) - shift_x
+        b = see(select(part.gives(y[start : start + chunk]), start), unit_y) - shift_y
+        each = b if part.each is None else see(part.each(y[start : start + chunk]), unit_y) - shift_y
         new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, each.square().sum(0))]
         sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
         count, many = count + len(a), many + len(each)
@@ -71,11 +77,11 @@ def accumulate_moments(
     mean_x, xx = shift_x.double().cpu() + mean_a, aa - torch.outer(mean_a, mean_a)
     varies = (xx.diagonal() > (_ROUNDING * torch.finfo(dtype).eps * mean_x).square()).double()
     return Moments(
-        mean_x=mean_x,
-        mean_y=shift_y.double().cpu() + mean_b,
-        xx=xx * varies * varies[:, None],
-        xy=(ab - torch.outer(mean_a, mean_b)) * varies[:, None],
-        yy=bb - mean_b.square(),
+        mean_x=mean_x * unit_x,
+        mean_y=(shift_y.double().cpu() + mean_b) * unit_y,
+        xx=xx * varies * varies[:, None] * unit_x**2,
+        xy=(ab - torch.outer(mean_a, mean_b)) * varies[:, None] * (unit_x * unit_y),
+        yy=(bb - mean_b.square()) * unit_y**2,
     )
 
 
@@ -177,7 +183,8 @@ def _imitate(stitch: nn.Module, side: Side, device: torch.device, seed: int) -> 
     random, sent = generator("narrower", seed), side.activations[:]  # which brings it into memory
     count = min(2 * min(sent[0].numel(), FEATURES), max(64, _NOISE // sent[0].numel()))
     noise = torch.randn((count, *sent.shape[1:]), generator=random).to(sent)
-    noise = sent.mean(0) + 1e-3 * sent.std(correction=0) * noise
+    unit = unit_of(sent)
+    noise = sent.mean(0) + 1e-3 * unit * (sent / unit).std(correction=0) * noise
     activations = torch.cat([sent, noise])[torch.randperm(len(sent) + count, generator=random)]
     with torch.no_grad():
         given = torch.cat([stitch(part.to(device)).cpu() for part in torch.split(activations, CHUNK)])

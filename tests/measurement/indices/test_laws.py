@@ -220,11 +220,17 @@ def test_if_most_samples_are_the_same_the_gaussian_kernel_says_which_however_nea
 
 
 @every
+@each("dtype", [torch.float32, torch.float64])
 @each("features", [(12, 9), (100, 90)])
-@each("scale", [1e-30, 1e30])
-def test_small_and_large_values_are_like_others(method, features, scale):
-    x, y = (of.float() for of in layers(60, *features))
-    assert method(x * scale, y) == pytest.approx(method(x, y), abs=1e-5)
+def test_small_and_large_values_are_like_others(method, dtype, features):
+    """Of several batches, too, whose largest values differ; to the bit if nothing is rounded."""
+    x, y = (of.to(dtype) for of in layers(240, *features))
+    value = method(x, y)
+    for scale in (1e-30, 1e-12, 1e12, 1e30):
+        for pair in ((x * scale, y), (x, y * scale), (x * scale, y / scale)):
+            assert method(*pair) == pytest.approx(value, abs=1e-7), scale
+    for power in (-100, -30, 31, 90):
+        assert method(x * 2.0**power, y * 2.0**-power) == value, power
 
 
 @every

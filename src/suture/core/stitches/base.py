@@ -19,7 +19,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from suture.common.errors import ShapeError
+from suture.common.errors import FitError, ShapeError
 from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
 
@@ -220,6 +220,12 @@ def assign(module: nn.Module, name: str, value: Tensor) -> None:
     with torch.no_grad():
         own = getattr(module, name)
         own.copy_(value.reshape(own.shape))
+        overflows = bool(value.isfinite().all()) and not bool(own.isfinite().all())
+    if overflows or (name == "weight" and bool(value.any()) and not bool(own.any())):
+        raise FitError(
+            f"the stitch needs a {name} of size {float(value.abs().max()):.0e}, which {own.dtype} does not hold: the "
+            "activations of sender and receiver are of too different sizes; scale those of one of the networks"
+        )
 
 
 FEATURES = 1024  #: the most features of one row for which normal equations are solved
@@ -400,13 +406,15 @@ def load_conv(stitch: nn.Module, affine: AffineMap, kernel: tuple[int, int], shi
         return
     before, after = norms
     taps = kernel[0] * kernel[1]
-    mean, variance = (moment[taps // 2 :: taps] for moment in (affine.mean, affine.variance))
+    most = torch.finfo(conv.weight.dtype).max  # whatever variances stand there, weights make the map the same
+    mean, variance = affine.mean[taps // 2 :: taps], affine.variance[taps // 2 :: taps].clamp(max=most)
+    out_variance = affine.out_variance.clamp(max=most)
     spread = (variance + before.eps).sqrt()
-    out_spread = (affine.out_variance + after.eps).sqrt()
+    out_spread = (out_variance + after.eps).sqrt()
     _set_norm(before, shift.to(mean.device) + mean, variance, torch.ones_like(spread), torch.zeros_like(spread))
     assign(conv, "weight", full * spread[:, None, None])
     middle = weight.sum((2, 3)) @ mean + affine.bias
-    _set_norm(after, torch.zeros_like(middle), affine.out_variance, out_spread, middle)
+    _set_norm(after, torch.zeros_like(middle), out_variance, out_spread, middle)
 
 
 def _set_norm(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, scale: Tensor, shift: Tensor) -> None:

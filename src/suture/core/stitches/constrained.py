@@ -17,6 +17,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from suture.common.errors import ShapeError
 from suture.common.hashing import keyed_as
+from suture.common.scaling import without_constant
 from suture.core.stitches.base import (
     AffineMap,
     AffineStitch,
@@ -136,8 +137,7 @@ class LowRank(_PerPosition):
 
     def _load(self, core: nn.Module, affine: AffineMap) -> None:
         narrow, widen = cast(nn.Sequential, core)
-        std = affine.variance.sqrt()
-        std = torch.where(std > 1e-6 * std.max(), std, 1.0)
+        std = without_constant(affine.variance.sqrt(), 1e-6)
         left, values, right = torch.linalg.svd(affine.weight * std, full_matrices=False)
         root = values[: self.rank].sqrt()
         narrowing = root[:, None] * right[: self.rank] / std

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import product
-from math import frexp, isfinite, prod
+from math import isfinite, prod
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import torch
@@ -44,6 +44,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
+from suture.common.scaling import power_near
 from suture.common.validation import check_kind
 from suture.measurement.indices.calibration import GROUPS, PERMUTATIONS, Null, random_orders
 
@@ -56,8 +57,6 @@ MEMORY = 2**30  #: bytes that prepared layers may take, two of them at least
 MOST = 10_000  #: samples of which an index holds all pairs: 800 MB a matrix
 FEATURES = 2048  #: that are centred at a time
 SAMPLES = 1024  #: likewise, if rows are taken; both fixed, as bits depend on them. 256 took 1.5 times as long
-_SAFE = 30  #: powers of two that values may be from 1: their products' products then fit into float32
-_LARGEST = 120  #: powers of two by which values are scaled; a float32 holds no more
 
 Kept = TypeVar("Kept")
 Prepared = TypeVar("Prepared")
@@ -147,8 +146,10 @@ class Layer:
         return found
 
     def taken(self, images: Tensor) -> "Layer":
-        """Return the layer on some of its images, in this order."""
-        return replace(self, activations=self.activations[images.to(self.activations.device)], kept=None)
+        """Return the layer on some of its images, in this order and in the scale of all of them."""
+        found = replace(self, activations=self.activations[images.to(self.activations.device)], kept=None)
+        vars(found)["_range"] = self._range  # parts that are added up, such as batches, must share one scale
+        return found
 
     def pooled(self, size: tuple[int, int] | None) -> "Layer":
         """Return the layer with its maps pooled to a height and width, ``None`` for as they are."""
@@ -227,9 +228,8 @@ class Layer:
 
     def _scale(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the values; if they are very small or large, scaled, and in ``dtype``."""
-        low, high = self._range
-        power = -frexp(max(abs(low), abs(high)))[1]
-        return x if abs(power) <= _SAFE else x.to(dtype) * 2.0 ** max(-_LARGEST, min(_LARGEST, power))
+        unit = power_near(max(map(abs, self._range)))
+        return x if unit == 1 else x.to(dtype) / unit
 
     @cached_property
     def _range(self) -> tuple[float, float]:

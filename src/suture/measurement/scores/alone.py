@@ -10,7 +10,6 @@ that is expected to be at 0 is meant to be weak, and of it nothing is said.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from suture.measurement.scores.scores import Accuracy
@@ -24,10 +23,10 @@ _CAUSE = (
 )
 
 
-def look_at(outputs: Mapping[str, Tensor], labels: Tensor) -> dict[str, Any]:
-    """Return the accuracy of networks alone, by role, the ``chance`` of the commonest class, and the number ``n``."""
+def look_at(outputs: Mapping[str, Tensor], labels: Tensor, chance: float | None) -> dict[str, Any]:
+    """Return the accuracy of networks alone, by role, that of guessing, ``chance``, and the number ``n``."""
     found = {role: float(Accuracy().per_sample(out, labels).nanmean()) for role, out in outputs.items()}
-    return {**found, "chance": float(torch.bincount(labels).max()) / len(labels), "n": len(labels)}
+    return {**found, "chance": chance, "n": len(labels)}
 
 
 def find_doubts(labels: Mapping[str, Any], alone: Mapping[str, Any], penalty: Mapping[str, Any] | None) -> list[str]:

@@ -14,14 +14,14 @@ a pixel.
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from suture.common.hashing import keyed_as
+from suture.common.hashing import keyed_as, later
 from suture.data.tasks import (
     IGNORED,
     Classification,
@@ -31,13 +31,24 @@ from suture.data.tasks import (
     OwnOutputs,
     Regression,
     Task,
-    by_position,
     count_positions,
 )
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 
 CHUNK = 64  #: samples that are summarised at once, in float64
 EXACT = 1e-12  #: what rounding adds to a value
+
+
+@keyed_as("OfTask")
+class _OfTask(Score):
+    """A score that reads outputs as its ``task`` lays them out."""
+
+    task: Task
+
+    def for_task(self, task: Task) -> Score:
+        """Return the score with the layout of the data's task, if that has one and the score has none of its own."""
+        unsettled = isinstance(task, DenseClassification) and self.task == DenseClassification() != task
+        return replace(self, task=task) if unsettled else self  # type: ignore[type-var]
 
 
 @keyed_as("Pooled")
@@ -79,8 +90,10 @@ def _share(rows: Tensor, weights: Tensor) -> Tensor:
 @keyed_as("PositionAccuracy")
 @final
 @dataclass(frozen=True)
-class PositionAccuracy(Pooled):
+class PositionAccuracy(_OfTask, Pooled):
     """The fraction of all positions whose class is named, of ``DenseClassification``."""
+
+    task: DenseClassification = later(DenseClassification())
 
     name: ClassVar[str] = "accuracy"
     unit: ClassVar[str] = "fraction"
@@ -88,7 +101,7 @@ class PositionAccuracy(Pooled):
 
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the numbers of right positions and of positions."""
-        right = (by_position(outputs, targets).argmax(1) == targets.flatten(1)).sum(1)
+        right = (self.task.lay_out(outputs, targets).argmax(1) == targets.flatten(1)).sum(1)
         return torch.stack([right.double(), count_positions(targets).double()], 1)
 
     def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
@@ -99,11 +112,13 @@ class PositionAccuracy(Pooled):
 @keyed_as("MeanIoU")
 @final
 @dataclass(frozen=True)
-class MeanIoU(Pooled):
+class MeanIoU(_OfTask, Pooled):
     """Intersection over union of what is named a class and what is one, over all samples; the mean over classes.
 
     Classes that are neither named nor there do not count.
     """
+
+    task: DenseClassification = later(DenseClassification())
 
     name: ClassVar[str] = "mIoU"
     unit: ClassVar[str] = "fraction"
@@ -111,7 +126,7 @@ class MeanIoU(Pooled):
 
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return for every class the intersection, and after them the unions, in positions."""
-        laid = by_position(outputs, targets)
+        laid = self.task.lay_out(outputs, targets)
         counted = (targets.flatten(1) != IGNORED)[:, None]
         classes = torch.arange(laid.shape[1], device=laid.device)[:, None]
         named, there = (laid.argmax(1)[:, None] == classes) & counted, targets.flatten(1)[:, None] == classes
@@ -124,10 +139,9 @@ class MeanIoU(Pooled):
 
 
 @keyed_as("OfPositions")
-class _OfPositions(Pooled):
+class _OfPositions(_OfTask, Pooled):
     """A score made of the nats of all positions that count."""
 
-    task: Task
     higher_is_better: ClassVar[bool] = False
 
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -245,7 +259,7 @@ class Explained(Pooled):
 @keyed_as("SampleLoss")
 @final
 @dataclass(frozen=True)
-class SampleLoss(Score):
+class SampleLoss(_OfTask):
     """The task's loss of every sample, in nats or its own unit."""
 
     task: Task
@@ -326,7 +340,7 @@ def default_scores(task: Task) -> tuple[Score, ...]:
         case Classification():
             return Accuracy(), CrossEntropy()
         case DenseClassification():
-            return PositionAccuracy(), PositionLoss(task), MeanIoU()
+            return PositionAccuracy(task), PositionLoss(task), MeanIoU(task)
         case NextToken():
             bits = () if task.bytes_per_token is None else (BitsPerByte(task),)
             return PositionLoss(task), Perplexity(task), *bits

@@ -38,6 +38,7 @@ from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
+from suture.data.tasks import Task
 from suture.measurement.scores.intervals import Estimate, Floats, check_values, mean_interval, paired_interval
 
 UNITS = ("fraction", "nats", "bits", "raw")
@@ -86,6 +87,10 @@ class Score(ABC):
     def selects(self, labels: Tensor) -> Tensor:
         """Return which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
         return torch.ones(len(labels), dtype=torch.bool, device=labels.device)
+
+    def for_task(self, task: Task) -> "Score":
+        """Return the score as it reads outputs of the data's task; by default it reads those of all alike."""
+        return self
 
     @abstractmethod
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:

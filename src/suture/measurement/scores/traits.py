@@ -14,7 +14,7 @@ et al. 2017, *BadNets*, section 4.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, final
 
@@ -26,6 +26,7 @@ from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import keyed_as
 from suture.data import Data, Samples
 from suture.data.samples import as_floats
+from suture.data.tasks import Task
 from suture.data.variants import Covered, Variant, class_index
 from suture.measurement.scores.scores import Accuracy, Confusion, Named, NetworkScore, Score
 
@@ -82,6 +83,11 @@ class Trait(Named):
                 "same; give a variant that changes them (Relabelled(…, everywhere=True)), or leave out on="
             )
         return made
+
+    def for_task(self, task: Task) -> "Trait":
+        """Return the trait whose score reads outputs of the data's task."""
+        score = self.score.for_task(task)
+        return self if score is self.score else replace(self, score=score)
 
     def selects(self, labels: Tensor) -> Tensor:
         """Return which samples are scored, a bool mask of shape (n,)."""

@@ -16,16 +16,18 @@ precision than float32.
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from suture.common.errors import DeviceError, FitError, ShapeError
 from suture.common.formatting import first_line
+from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
@@ -297,6 +299,10 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     sender_values, sender_card = (
         ({}, ScoreCard({})) if sender is None else score_parent(sender, data, scores, cache, targets)
     )
+    alone: Mapping[str, Any] = {}
+    if trial.task == Classification():
+        own_outputs = {role: cache.outputs(one, data) for role, one in networks.items()}
+        alone = look_at(own_outputs, data.labels, trial.facts.chance)
     return Measurement(
         trial=trial,
         sender=sender_card,
@@ -319,9 +325,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
-        alone={}
-        if trial.task != Classification()
-        else look_at({role: cache.outputs(one, data) for role, one in networks.items()}, data.labels),
+        alone=alone,
         outcomes=_gather_outcomes(trial, cache, logits, values, receiver_values, sender_values),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
@@ -358,7 +362,8 @@ def compare_activations(
     starts, count = range(0, len(given), CHUNK), len(own) if counted is None else int(counted.sum())
     total = sum(select(own[start : start + CHUNK], start).sum(0, dtype=torch.float64) for start in starts)
     wide = torch.promote_types(own.dtype, torch.float32)  # a square of float16 numbers may overflow
-    mean = (torch.as_tensor(total) / count).to(own.device, wide)
+    unit = unit_of(own[:CHUNK])
+    mean = (torch.as_tensor(total) / count / unit).to(own.device, wide)
     off = spread = 0.0
     features: list[tuple[Tensor, Tensor]] = []
     for start in starts:
@@ -366,7 +371,7 @@ def compare_activations(
         expected = own[start : start + CHUNK].to(wide)
         sent = represent(given[start : start + CHUNK].clone()).to(wide)
         features.append((pool(sent, there), pool(expected, there)))
-        sent, expected = select(sent, start), select(expected, start)
+        sent, expected = select(sent, start) / unit, select(expected, start) / unit
         off += float((sent - expected).square().sum(dtype=torch.float64))
         spread += float((expected - mean).square().sum(dtype=torch.float64))
     stitched, receiving = (torch.cat(side) for side in zip(*features, strict=True))

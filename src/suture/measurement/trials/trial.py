@@ -36,7 +36,7 @@ from suture.core.stitched import Seam, Stitched
 from suture.core.stitches import Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
-from suture.data.tasks import Classification, Task
+from suture.data.tasks import Classification, Facts, Task
 from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import State
 from suture.measurement.scores.alone import find_doubts
@@ -92,6 +92,7 @@ class Trial:
         self.family.check(*self.seam.shapes)
         for samples in (self.fit_data, self.validation_data, self.score_data):
             _check_data(self, samples)
+        object.__setattr__(self, "scores", tuple(score.for_task(self.task) for score in self.scores))
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
         self.fit.check_validation(len(self.validation_data))
@@ -112,6 +113,11 @@ class Trial:
     def task(self) -> Task:
         """What outputs and labels mean, by the data."""
         return self.fit_data.task
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the task says of the score data and the receiver's outputs: layout, positions, unit and chance."""
+        return self.task.facts(self.receiver.output_shape, self.score_data.labels)
 
     @property
     def sender_cut(self) -> str:
