@@ -50,6 +50,7 @@ class Task(ABC):
     name: ClassVar[str]  #: in tables
     unit: ClassVar[str] = "sample"  #: what one independent sample is, over which intervals are taken
     labelled: ClassVar[bool] = True  #: whether there is nothing to learn from inputs that come without labels
+    classes_on: ClassVar[int | None] = None  #: the axis of outputs on which classes lie, if there are some
     copies: ClassVar[bool] = False  #: whether targets are the receiver's own outputs, and no labels are read
 
     @abstractmethod
@@ -69,7 +70,7 @@ class Task(ABC):
 
     def axis(self, shape: tuple[int, ...], targets: Tensor) -> int | None:
         """Return the axis of outputs ``(n, *shape)`` on which the classes lie, ``None`` if there are no classes."""
-        return None
+        return self.classes_on
 
     def chance(self, targets: Tensor) -> float | None:
         """Return what a constant answer reaches in the first default score; ``None`` if that is not known."""
@@ -117,6 +118,7 @@ class Classification(Task):
 
     name: ClassVar[str] = "classification"
     unit: ClassVar[str] = "image"
+    classes_on: ClassVar[int | None] = 1
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless every target is the index of a class."""
@@ -132,10 +134,6 @@ class Classification(Task):
         if len(shape) == 1 and shape[0] == len(classes):
             return ""
         return f"{len(classes)} classes need outputs (n, {len(classes)}), and these are {_batch(shape)}"
-
-    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
-        """Return 1."""
-        return 1
 
     def chance(self, targets: Tensor) -> float:
         """Return the share of the commonest class."""
@@ -246,6 +244,7 @@ class NextToken(Task):
     name: ClassVar[str] = "next token"
     labelled: ClassVar[bool] = False
     unit: ClassVar[str] = "document"
+    classes_on: ClassVar[int | None] = 2
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless targets are token ids, or ignored, of at least two positions."""
@@ -289,10 +288,6 @@ class NextToken(Task):
             f"that, and these are {_batch(shape)}"
         )
 
-    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
-        """Return 2."""
-        return 2
-
     def chance(self, targets: Tensor) -> float:
         """Return the entropy of the predicted tokens in nats: the loss if each is named as often as it comes."""
         following = targets[:, 1:]
@@ -320,6 +315,7 @@ class MultiLabel(Task):
 
     name: ClassVar[str] = "multi-label"
     unit: ClassVar[str] = "image"
+    classes_on: ClassVar[int | None] = 1
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless targets are 0 or 1 for every class, and each class has both."""
@@ -339,10 +335,6 @@ class MultiLabel(Task):
         if shape == tuple(targets.shape[1:]):
             return ""
         return f"{len(classes)} labels need outputs (n, {len(classes)}), and these are {_batch(shape)}"
-
-    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
-        """Return 1."""
-        return 1
 
     def chance(self, targets: Tensor) -> float | None:
         """Return the mean share of samples that have a label, over the labels that any has."""

@@ -41,8 +41,8 @@ from suture.measurement.trials.trial import Trial
 WORK = 5e13
 """FLOPs that the validation samples of a seam may cost in its two networks, each once: minutes on two cores.
 
-Two ResNet-18s of double width, the dearest pair of the four papers on CIFAR-10, take 4.4e13 for 5,000 samples, which so
-are all kept. Two ViT-B/16 at 224 pixels take as many for 625; 5,000 took twelve minutes.
+Two ResNet-18s of double width on CIFAR-10, the dearest convolutional pair of the four papers, take 4.4e13 for 5,000
+samples, which so are all kept. Two ViT-B/16 at 224 pixels take as many for 625; 5,000 took twelve minutes.
 """
 LEAST = 512  #: validation samples that are kept whatever they cost: one of them is 0.2 pp, which still tells fits apart
 
