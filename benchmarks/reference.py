@@ -11,7 +11,7 @@
     python -m benchmarks.reference longer DATA --only ID …  both fits at 1, 4 and 16 times their work
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
-``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
+``results/networks``. Every candidate trains a member of the same family (``family_of``), on the first 10,000
 images to fit, and is read on all images to score, each image of which is kept as one bit, so that the best candidate
 can be chosen on one half of them and read on the other. The candidates, none of which is Suture's default:
 
@@ -61,6 +61,7 @@ import suture
 from suture import recipes, variants
 from suture.common.names import make
 from suture.core.activations.cache import Activations
+from suture.core.stitches import Linear, Shape, Stitch
 from suture.fits import Converged, LeastSquares, Quick, averaged
 from suture.fits.base import Problem, Side
 
@@ -219,7 +220,7 @@ class Task:
             for network, cut in ((self.sender, seam["sender_cut"]), (self.receiver, seam["receiver_cut"]))
         ]
         self.shapes = shapes
-        self.family = suture.stitches.stitch_for(*shapes)
+        self.family = family_of(*shapes)
         self.given = {role: self.run(self.prefix, getattr(self.data, role)) for role in ("fit", "validation", "score")}
         self.labels = {role: getattr(self.data, role).labels for role in ("fit", "validation", "score")}
 
@@ -533,12 +534,19 @@ def run(data: Path, only: list[str], minutes: float, compiled: bool) -> None:
             print(f"{seam['id']:22} {name:20} {what} in {time.monotonic() - begun:.0f} s", flush=True)
 
 
+def family_of(sender: Shape, receiver: Shape) -> Stitch:
+    """Return the default family, but between as many tokens bansal2021's, with which the references were made."""
+    tokens = len(sender) == 2 and Linear().accepts(sender, receiver)
+    return Linear() if tokens else suture.stitches.stitch_for(sender, receiver)
+
+
 def pose(
     seam: Seam, images: suture.Data, sender: suture.Network, receiver: suture.Network, fit: str, seed: int = 0
 ) -> suture.Trial:
     """Return the trial of a fit of Suture's at a seam, validated on images that are not fitted."""
     joined = suture.Seam(sender, receiver, seam["sender_cut"], seam["receiver_cut"])
-    return suture.Trial(joined, images.fit, images.validation, images.score, fit=make("fit", fit), seed=seed)
+    roles, family = (images.fit, images.validation, images.score), family_of(*joined.shapes)
+    return suture.Trial(joined, *roles, stitch=family, fit=make("fit", fit), seed=seed)
 
 
 def judge(data: Path, fit: str, only: list[str], seeds: int, closed: bool) -> None:

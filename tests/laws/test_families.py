@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from loops import each
 from problems import affine, built, matching, named
+from suture.core.network.layouts import TokenShape
 from suture.core.stitches import (
     Conv,
     ConvLinear,
@@ -95,8 +96,8 @@ def regridded(maps: Tensor, weight: Tensor, bias: Tensor, height: int, width: in
     return out
 
 
-#: Sender, receiver, and how the sender is seen: grid, whether a class token comes first; the same for the receiver.
-GRIDS: list[tuple[Stitch, Shape, Shape, tuple[int, int], bool, tuple[int, int], bool]] = [
+#: Sender, receiver, and how the sender is seen: grid, how many prefix tokens come first; the same for the receiver.
+GRIDS: list[tuple[Stitch, Shape, Shape, tuple[int, int], int, tuple[int, int], int]] = [
     (StridedConv(), (3, 4, 4), (4, 2, 2), (4, 4), False, (2, 2), False),
     (StridedConv(), (2, 7, 8), (3, 4, 3), (7, 8), False, (4, 3), False),
     (StridedConv(batchnorm=True), (3, 5, 2), (4, 4, 3), (5, 2), False, (4, 3), False),
@@ -119,6 +120,18 @@ GRIDS: list[tuple[Stitch, Shape, Shape, tuple[int, int], bool, tuple[int, int], 
     (TokensToTokens(), (5, 3), (5, 4), (2, 2), True, (2, 2), True),
     (TokensToTokens(), (7, 3), (3, 4), (1, 7), False, (1, 3), False),
     (TokensToTokens(), (6, 3), (5, 4), (1, 6), False, (2, 2), True),
+    *(
+        (family, TokenShape(sender, before, grid), TokenShape(receiver, after, onto), grid, before, onto, after)
+        for family, sender, before, grid, receiver, after, onto in (
+            (TokensToTokens(), (21, 3), 5, (4, 4), (21, 4), 5, (4, 4)),
+            (TokensToTokens(), (13, 3), 1, (2, 6), (6, 4), 4, (1, 2)),  # not 1 + 2 × 2 of 2 × 3
+            (TokensToTokens(), (15, 3), 3, (2, 6), (13, 4), 1, (3, 4)),
+            (TokensToTokens(), (16, 3), 4, (3, 4), (16, 4), 0, (2, 8)),
+            (TokensToTokens(), (16, 3), 0, (2, 8), (9, 4), 5, (2, 2)),
+        )
+    ),
+    (MapsToTokens(), (3, 4, 4), TokenShape((9, 4), 3, (2, 3)), (4, 4), 0, (2, 3), 3),
+    (TokensToMaps(), TokenShape((16, 3), 4, (2, 6)), (4, 3, 4), (2, 6), 4, (3, 4), 0),
 ]
 
 
@@ -127,11 +140,11 @@ def of_grids(x: Tensor, row, random: torch.Generator) -> Tensor:
     _, sender, receiver, (high, wide), token_in, (height, width), token_out = row
     first = x[:, 0] if token_in else None
     if len(sender) == 2:
-        patches = x[:, 1:] if token_in else x
+        patches = x[:, token_in:]
         maps = torch.stack([patches[:, i * wide : (i + 1) * wide] for i in range(high)], 1).permute(0, 3, 1, 2)
     else:
         maps = x.reshape(len(x), -1, high, wide)
-    summary = maps.mean((2, 3)) if first is None else first
+    mean = maps.mean((2, 3))
     if token_in and not token_out:
         maps = torch.cat([maps, first[:, :, None, None].repeat(1, 1, high, wide)], 1)
     channels = receiver[0] if len(receiver) == 3 else receiver[1]
@@ -140,10 +153,11 @@ def of_grids(x: Tensor, row, random: torch.Generator) -> Tensor:
     if len(receiver) == 3:
         return out
     tokens = torch.stack([out[:, :, i, j] for i in range(height) for j in range(width)], 1)
-    if not token_out:
-        return tokens
-    token = summary @ draw(channels, summary.shape[1], random).T + draw(channels, 1, random)[:, 0]
-    return torch.cat([token[:, None], tokens], 1)
+    prefix = []
+    for i in range(token_out):
+        read = mean if first is None else x[:, i] if i < token_in else first
+        prefix.append(read @ draw(channels, read.shape[1], random).T + draw(channels, 1, random)[:, 0])
+    return torch.cat([*(token[:, None] for token in prefix), tokens], 1)
 
 
 def draw(outputs: int, inputs: int, random: torch.Generator) -> Tensor:
@@ -167,18 +181,27 @@ def off(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).square().sum() / (wanted - wanted.mean(0)).square().sum())
 
 
-def solved(family: Stitch, x: Tensor, y: Tensor, fit: LeastSquares = EXACT) -> nn.Module:
-    stitch = built(family, tuple(x.shape[1:]), tuple(y.shape[1:])).double()
+def solved(
+    family: Stitch, x: Tensor, y: Tensor, fit: LeastSquares = EXACT, shapes: tuple[Shape, ...] = ()
+) -> nn.Module:
+    stitch = built(family, *(shapes or (tuple(x.shape[1:]), tuple(y.shape[1:])))).double()
     fit.fit(matching(family, x, y), stitch)
     return stitch.eval()
 
 
-def check_recovered(family: Stitch, member: Callable[[Tensor], Tensor], shape: Shape, kind: str, seed: int) -> None:
+def check_recovered(
+    family: Stitch,
+    member: Callable[[Tensor], Tensor],
+    shape: Shape,
+    kind: str,
+    seed: int,
+    shapes: tuple[Shape, ...] = (),
+) -> None:
     """From data of the member the closed form gives the member: the same outputs for other data."""
     numbers = int(np.prod(shape))
     x = features(shape, kind, seed, n=60 + 3 * numbers)
     known, new = x[:-20], x[-20:]
-    stitch = solved(family, known, member(known))
+    stitch = solved(family, known, member(known), shapes=shapes)
     with torch.no_grad():
         assert off(stitch(new), member(new)) < 1e-12
         torch.testing.assert_close(stitch(new[:1]), stitch(new)[:1], rtol=1e-9, atol=1e-9)  # alone, or among others
@@ -265,12 +288,28 @@ def test_a_planted_convolution_is_found_its_border_included(kernel, batchnorm, i
 @each("kind", KINDS)
 @each("row", GRIDS, ids=lambda row: " ".join(map(named, row[:3])))
 def test_a_planted_map_between_grids_is_found(row, kind):
-    """Patches, up-sampling of any ratio, tokens row by row, class tokens: all by hand, above."""
+    """Patches, up-sampling of any ratio, tokens row by row, prefix tokens: all by hand, above."""
 
     def member(x: Tensor) -> Tensor:
         return of_grids(x, row, torch.Generator().manual_seed(1))
 
-    check_recovered(row[0], member, row[1], kind, seed=2)
+    check_recovered(row[0], member, row[1], kind, seed=2, shapes=row[1:3])
+
+
+def test_prefix_tokens_that_map_otherwise_do_not_disturb_the_patches_if_the_layout_is_known():
+    """Of 201 tokens each of the first five has a matrix of its own, and varies much more than a patch."""
+    random = torch.Generator().manual_seed(0)
+    x = features((201, 8), "white", 0, n=200)
+    x[:, :5] *= 10
+    maps = [draw(8, 8, random) for _ in range(6)]
+    y = torch.stack([x[:, i] @ maps[min(i, 5)].T for i in range(201)], 1)
+    layout = TokenShape((201, 8), 5, (14, 14))
+    error = {}
+    for known, family, shapes in ((True, TokensToTokens(), (layout, layout)), (False, Linear(), ())):
+        with torch.no_grad():
+            error[known] = off(solved(family, x, y, shapes=shapes)(x)[:, 5:], y[:, 5:])
+    assert error[True] < 1e-12
+    assert error[False] > 0.1
 
 
 @settings(max_examples=15)

@@ -47,7 +47,8 @@ class ClusteredNoise:
     name: ClassVar[str] = ""  #: the table's sender: there is none
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
+        if not isinstance(self.shape, tuple) or isinstance(self.shape, torch.Size):
+            object.__setattr__(self, "shape", tuple(self.shape))  # not of a cut's, which has a layout of tokens
         if not self.shape or min(self.shape) < 1:
             raise ShapeError(f"clustered noise of shape {self.shape} is empty; give a receiver's cut.shape")
         if self.classes < 2:

@@ -60,6 +60,12 @@ class Problem:
     fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, if there may be one
     task: Task = Classification()  #: what outputs and labels mean
     begun: State | None = None  #: what the same fit, with less work allowed, left when it had not converged
+    shapes: tuple[Shape, Shape] = None  # type: ignore[assignment]  # of sender and receiver; by default the sides'
+
+    def __post_init__(self) -> None:
+        if self.shapes is None:
+            shapes = [tuple(each.shape[1:]) for each in (self.fit.activations, self.fit.expected())]
+            object.__setattr__(self, "shapes", tuple(shapes))
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ class _Bare:
         """
         sent = problem.fit.activations
         with drawing(torch.device("cpu"), derive_seed("start", problem.seed, which)):
-            made = self.family.build(tuple(sent.shape[1:]), tuple(problem.fit.expected().shape[1:]))
+            made = self.family.build(*problem.shapes)
         if displacements:
             assert isinstance(self.family, AffineStitch)
             made = made.to(next(self.stitch.parameters()).device).eval()
@@ -236,7 +236,7 @@ def _without_batchnorms(problem: Problem, stitch: nn.Module) -> _Bare:
     bare: AffineStitch = replace(family, batchnorm=False)  # type: ignore[type-var]
     device = next(stitch.parameters()).device
     with drawing(device):
-        other = bare.build(tuple(sent.shape[1:]), tuple(problem.fit.expected().shape[1:])).to(device).eval()
+        other = bare.build(*problem.shapes).to(device).eval()
     return _Bare(bare, other, bare.parts(other, sent), parts)
 
 

@@ -164,10 +164,9 @@ class Narrower(Fit):
         """Fit a stitch of the narrower family and copy what it does."""
         if not isinstance(problem.family, AffineStitch):
             raise FitError(f"{problem.family} cannot start from {self.family}: it is not affine")
-        shapes = [tuple(t.shape[1:]) for t in (problem.fit.activations, problem.fit.expected())]
-        other = self.family.build(*shapes).to(next(stitch.parameters()).device)
+        other = self.family.build(*problem.shapes).to(next(stitch.parameters()).device)
         report = self.by.fit(replace(problem, family=self.family), other)
-        if isinstance(self.family, AffineStitch | Identity) and problem.family.copy(stitch, other, shapes[0]):
+        if isinstance(self.family, AffineStitch | Identity) and problem.family.copy(stitch, other, problem.shapes[0]):
             return report
         taught = _imitate(other.eval(), problem.fit, next(stitch.parameters()).device, problem.seed)
         _EXACTLY.fit(replace(problem, fit=taught, validation=taught), stitch)

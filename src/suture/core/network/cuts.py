@@ -13,7 +13,7 @@ two products that it is made of, whichever kernel the machine would choose.
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from suture.common.errors import CutError, NetworkError
 from suture.common.html import to_html
+from suture.core.network.layouts import Followed, Layout, check_fits, lay_out
 from suture.core.network.segments import Segment
 from suture.core.network.tracing import Traced
 
@@ -144,23 +145,27 @@ def shared_cuts(a: Cuts, b: Cuts) -> tuple[str, ...]:
     return names
 
 
-def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> tuple[Cuts, int]:
+def measure_cuts(
+    traced: Traced, model: nn.Module, probe: Tensor, name: str, tokens: Layout | None = None
+) -> tuple[Cuts, int]:
     """Run one image through the segments and note shape, parameters and FLOPs at every cut; also the number of outputs.
 
-    Raises ``NetworkError`` naming the first cut where the activations are not finite.
+    ``tokens`` is the layout that the user gave. Raises ``NetworkError`` naming the first cut where the activations are
+    not finite, and for a layout that the tokens of no cut have.
     """
     cuts: list[Cut] = []
     x, flops = probe, 0
-    read = _ParametersRead(model.parameters())
+    read, followed = _ParametersRead(model.parameters()), Followed(probe)
     for i, segment in enumerate(traced.segments):
-        x, counted = _count_flops(segment, x, probe, read)
+        x, counted = _count_flops(segment, x, probe, read, followed)
         flops += counted
         cut, *aliases = traced.names[i] if i < len(traced.names) else (OUTPUT,)
         if not x.isfinite().all():
             raise NetworkError(f"the activations at '{cut}' in {name} are not finite")
-        shape = tuple(x.shape[1:])
+        shape = lay_out(x, followed, tokens)
         cuts.append(Cut(cut, i + 1, len(traced.names), shape, read.total, flops, tuple(aliases)))
     *inside, end = cuts
+    check_fits(tokens, [cut.shape for cut in inside], name)
     return Cuts(inside, traced.dropped, name, end), x.shape[1]
 
 
@@ -170,11 +175,13 @@ _OF_KERNELS = {
 }
 
 
-def _count_flops(segment: Segment, x: Tensor, inputs: Tensor, read: TorchDispatchMode) -> tuple[Tensor, int]:
+def _count_flops(segment: Segment, x: Tensor, inputs: Tensor, *watch: TorchDispatchMode) -> tuple[Tensor, int]:
     """Return what a segment gives, and its FLOPs; with attention as plain products, unless its code needs another."""
     for kernel in (attention_as_products(), nullcontext()):
         try:
-            with kernel, FlopCounterMode(display=False, custom_mapping=_OF_KERNELS) as counter, read:
+            with kernel, FlopCounterMode(display=False, custom_mapping=_OF_KERNELS) as counter, ExitStack() as stack:
+                for mode in watch:
+                    stack.enter_context(mode)
                 return segment(x, inputs), counter.get_total_flops()
         except RuntimeError as error:  # a view of what products lay out otherwise in memory
             failed = error

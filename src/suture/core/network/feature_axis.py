@@ -31,10 +31,10 @@ ENTERS, LEAVES = "enters its own layout", "leaves its own layout"  #: marks of s
 _SEQUENCE: tuple[Step, Step] = ("unsqueeze", 2), ("squeeze", 2)
 _FEATURES_LAST: tuple[Step, Step] = ("permute", 0, 3, 1, 2), ("permute", 0, 2, 3, 1)
 
-_KERNELS = ("convolution", "batch_norm", "group_norm", "instance_norm", "pool", "upsample")
+KERNELS = ("convolution", "batch_norm", "group_norm", "instance_norm", "pool", "upsample")
 _PRODUCTS = ("mm", "addmm", "linear")
 _BATCHED = ("bmm", "baddbmm", "matmul")
-_SHAPED = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "_reshape_alias")
+SHAPED = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "_reshape_alias")
 
 
 class GraphError(Exception):
@@ -101,20 +101,20 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note(self, name: str, args: Sequence[Any], given: Sequence[Tensor], out: Tensor) -> None:
         known, x = self.dimensions, given[0]
         known.of(out)
-        if any(kernel in name for kernel in _KERNELS):
+        if any(kernel in name for kernel in KERNELS):
             self._kernel(x, out)
         elif name in _PRODUCTS or (name in _BATCHED and not known.known(args[-1])):
             self._product(x, out)
         elif name in _BATCHED:
             self._attention(given, out)
-        elif name in _SHAPED:
+        elif name in SHAPED:
             for i, j in _kept(x.shape, out.shape):
                 known.unite(x, i, out, j)
         elif "layer_norm" in name or "rms_norm" in name:
             self._alike(x, out)
             if len(args) > 1 and isinstance(args[1], Sequence) and len(args[1]) == 1 and out.ndim == x.ndim:
                 known.mark(x, x.ndim - 1)
-        elif (moved := _find_moved(name, args, x, out)) is not None:
+        elif (moved := find_moved(name, args, x, out)) is not None:
             for i, j in moved:
                 known.unite(x, i, out, j)
         else:
@@ -157,7 +157,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     self.dimensions.unite(x, x.ndim - back, out, out.ndim - back)
 
 
-def _find_moved(name: str, args: Sequence[Any], x: Tensor, out: Tensor) -> list[tuple[int, int]] | None:
+def find_moved(name: str, args: Sequence[Any], x: Tensor, out: Tensor) -> list[tuple[int, int]] | None:
     """Return which dimension becomes which, of operations that move, drop or add some; ``None`` for others."""
 
     def dims(given: Any) -> list[int]:

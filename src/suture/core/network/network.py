@@ -42,6 +42,7 @@ from suture.core.network.freezing import (
     registered_tensors,
     undo_writes,
 )
+from suture.core.network.layouts import Layout, check_layout
 from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
 from suture.data.inputs import content_of, join_inputs, part_inputs
@@ -74,9 +75,12 @@ class Network:
             ``last_hidden_state``.
         tokenizer: the tokeniser of its texts, or its name. Networks whose tables of tokens differ in size are stitched
             only if they name the same one.
+        tokens: the layout of its tokens, if it is not found: the number of prefix tokens (class token, registers) and
+            the grid (height, width) of the others, ``(5, (14, 14))``, or ``(1, None)`` if the others are a line.
 
     Raises:
-        NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where).
+        NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where), or no
+            cut has as many tokens as ``tokens`` says.
         TracingError: it cannot be cut.
         DataError: the preprocessing does not suit the example.
         DeviceError: the device is not there, or has no room.
@@ -97,8 +101,10 @@ class Network:
         expected_accuracy: float | Mapping[str, float] | None = None,
         output: str | int | None = None,
         tokenizer: object = None,
+        tokens: Layout | None = None,
     ) -> None:
         check_model(model)
+        self.tokens = check_layout(tokens)
         self.tokenizer = _name_tokenizer(tokenizer)
         self.name = name or type(entrance_of(model).model).__name__
         self.source: str | None = None  #: the model string that it was made of, if it was
@@ -143,7 +149,7 @@ class Network:
             self._traced: Traced = trace(self._model, probes, self.stages)
             with silence():
                 check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
-            self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
+            self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name, self.tokens)
         self._scratch = frozenset(written)
 
     def _check_constants(self) -> None:
@@ -211,7 +217,10 @@ class Network:
         return dict(self._traced.refused)
 
     def _fingerprint(self) -> str:
-        """Return a SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
+        """Return a SHA-256 over everything that decides the output: tensors, operations and preprocessing.
+
+        A layout of tokens that the user gave decides the stitches, and takes part, too.
+        """
         segments = self._traced.segments
         code = [code_of(segment.body) for segment in segments]
         paths = {module: path for path, module in self._model.named_modules()}
@@ -219,7 +228,8 @@ class Network:
             self._settings(paths.get(module, ""), module) for segment in segments for module in segment.body.modules()
         ]
         own = [identity(function) for segment in segments for function in functions_of(segment.body)]
-        return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]))
+        told = () if self.tokens is None else (self.tokens,)
+        return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]), *told)
 
     def _settings(self, path: str, module: nn.Module) -> object:
         """Return what decides a module besides its ``repr`` and tensors, without what a run leaves behind in it."""
@@ -454,6 +464,7 @@ class Network:
                     copy=False,
                     constants=kept,
                     tokenizer=self.tokenizer,
+                    tokens=self.tokens,
                 )
             except UntrainedError as error:
                 self._untrainable = error

@@ -100,7 +100,7 @@ class FullLinear(AffineStitch):
         """Make ``Flatten``, an ``nn.Linear`` and ``Unflatten``."""
         self.check(sender, receiver)
         flat = nn.Flatten() if len(sender) > 1 else None
-        shaped = nn.Unflatten(1, receiver) if len(receiver) > 1 else None
+        shaped = nn.Unflatten(1, tuple(receiver)) if len(receiver) > 1 else None
         return chain(flat, nn.Linear(prod(sender), prod(receiver)), shaped)
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:

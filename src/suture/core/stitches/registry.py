@@ -1,6 +1,7 @@
 """Which family joins two shapes by default, and how families are called on the command line."""
 
 from suture.common.errors import ShapeError
+from suture.core.network.layouts import TokenShape
 from suture.core.stitches.base import MEMBERS, Conv, Identity, Linear, Shape, Stitch, say_families, spell_shape
 from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.flattened import ConvLinear, FullLinear
@@ -39,7 +40,7 @@ _DEFAULTS: tuple[Stitch, ...] = (
 
 
 def stitch_for(sender: Shape, receiver: Shape) -> Stitch:
-    """Return the family that the papers use to join two shapes (without the batch).
+    """Return the default family for two shapes (without the batch).
 
     ==========  ====================================  ======================  ==================
     from \\ to   maps                                  tokens                  vector
@@ -47,15 +48,18 @@ def stitch_for(sender: Shape, receiver: Shape) -> Stitch:
     maps        ``Conv``, of equal size; to shrink    ``MapsToTokens``        ``ConvLinear``
                 ``StridedConv``, to grow
                 ``UpsampledConv``
-    tokens      ``TokensToMaps``                      ``Linear``, of as       ``ConvLinear``
-                                                      many; else
-                                                      ``TokensToTokens``
+    tokens      ``TokensToMaps``                      ``TokensToTokens``; of  ``ConvLinear``
+                                                      as many ``Linear``, if
+                                                      a side has no prefix
     vector      ``UpsampledConv``                     ``MapsToTokens``        ``Linear``
     ==========  ====================================  ======================  ==================
 
-    Sources: bansal2021 (``Conv``, ``Linear``), hernandez2022 (``StridedConv``, ``UpsampledConv``), oxford2025
-    (``ConvLinear``); between maps and tokens our own. Raises ``ShapeError`` if none can.
+    A side has a prefix if its shape is that of a cut whose class token or registers are known. Sources: bansal2021
+    (``Conv``, ``Linear``), hernandez2022 (``StridedConv``, ``UpsampledConv``), oxford2025 (``ConvLinear``); of the
+    others, ours. Raises ``ShapeError`` if no family can.
     """
+    if all(isinstance(shape, TokenShape) and shape.prefix for shape in (sender, receiver)):
+        return TokensToTokens()
     for family in _DEFAULTS:
         if family.accepts(sender, receiver):
             return family

@@ -1,7 +1,8 @@
 """Families between shapes that differ: every tensor is seen as maps, brought to the other's size, and seen back.
 
-A vector is a map of one pixel. Tokens are a square grid of pixels, with a class token before them where their number is
-a square and one; any other number is a line of pixels. The size changes on each axis by itself:
+A vector is a map of one pixel. Tokens are a grid of pixels behind prefix tokens (class token, registers), by the layout
+that the shape of a cut has (``network.layouts``). A plain shape has none: then a square number of tokens is a square
+grid, one more is a class token, and any other number is a line of pixels. The size changes on each axis by itself:
 
 * **to shrink** from H to h: a convolution whose stride equals its kernel, ``k = ⌈H / h⌉`` (hernandez2022, section 1.2).
   If h does not divide H the map is first brought to ``k · h`` by nearest up-sampling, so every pixel is read and no
@@ -10,20 +11,24 @@ a square and one; any other number is a line of pixels. The size changes on each
 * **to grow**: a 1×1 convolution of the nearest-up-sampled map (hernandez2022). It is applied before the up-sampling,
   which copies pixels and so gives the same for less.
 
-A *class token* of the sender is mapped by a linear layer of its own to that of the receiver; if the receiver has none,
-it becomes additional channels of every pixel, the same at all of them. A class token of the receiver to
-which the sender has no counterpart is a linear map of the mean over the sender's pixels.
+Each *prefix token* of the receiver has a linear layer of its own. It reads the sender's prefix token in the same place,
+or the first if the sender has fewer. If the sender has none, it reads the mean over the sender's pixels. If only the
+sender has prefix tokens, the first becomes additional channels of every pixel, the same at all of them.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isqrt, prod
+from operator import itemgetter
 from typing import ClassVar, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from suture.common.hashing import keyed_as
+from suture.core.network.layouts import TokenShape
 from suture.core.stitches.base import (
     PATCH,
     AffineMap,
@@ -35,6 +40,7 @@ from suture.core.stitches.base import (
     features_first,
     load_conv,
     loader,
+    spell_shape,
     with_batchnorms,
 )
 from suture.core.stitches.flattened import Averaging
@@ -42,13 +48,14 @@ from suture.core.stitches.flattened import Averaging
 
 @dataclass(frozen=True)
 class Seen:
-    """How a shape is seen as maps: their channels, height and width, and whether a class token comes before them."""
+    """How a shape is seen as maps: their channels, height and width, and how many prefix tokens come before them."""
 
     kind: int  #: dimensions of the shape: 1 vector, 2 tokens, 3 maps
     channels: int
     height: int
     width: int
-    class_token: bool = False
+    prefix: int = 0
+    is_guess: bool = False  #: whether only the number of tokens says so
 
     @classmethod
     def of(cls, shape: Shape) -> "Seen":
@@ -57,27 +64,34 @@ class Seen:
             height, width = shape[1:] or (1, 1)
             return cls(len(shape), shape[0], height, width)
         tokens, channels = shape
+        if isinstance(shape, TokenShape):
+            return cls(2, channels, *(shape.grid or (1, tokens)), shape.prefix)
         for extra in (0, 1):
             side = isqrt(tokens - extra)
             if side > 0 and side**2 == tokens - extra:
-                return cls(2, channels, side, side, class_token=bool(extra))
-        return cls(2, channels, 1, tokens)
+                return cls(2, channels, side, side, extra, is_guess=True)
+        return cls(2, channels, 1, tokens, is_guess=True)
 
     def maps(self, x: Tensor) -> Tensor:
-        """See a batch as maps ``(n, channels, height, width)``, without the class token."""
+        """See a batch as maps ``(n, channels, height, width)``, without the prefix tokens."""
         if self.kind != 2:
             return x if self.kind == 3 else x[:, :, None, None]
-        grid = torch.unflatten(x[:, int(self.class_token) :], 1, (self.height, self.width))
+        grid = torch.unflatten(x[:, self.prefix :], 1, (self.height, self.width))
         return grid.movedim(-1, 1)
 
-    def summary(self, x: Tensor) -> Tensor:
-        """Return the class token of a batch, or the mean over its pixels, ``(n, channels)``."""
-        return x[:, 0] if self.class_token else self.maps(x).mean((2, 3))
+    def summary(self, x: Tensor, place: int = 0) -> Tensor:
+        """Return the prefix token at a place of a batch, or the first, or the mean over its pixels, ``(n, channels)``.
+
+        The first is taken where there are fewer, and the mean where there are none.
+        """
+        if not self.prefix:
+            return self.maps(x).mean((2, 3))
+        return x[:, place if place < self.prefix else 0]
 
 
 @keyed_as("Summarised")
 class Summarised(nn.Module):
-    """Sees a batch as maps; with ``spread``, the class token as additional channels of every pixel."""
+    """Sees a batch as maps; with ``spread``, the first prefix token as additional channels of every pixel."""
 
     def __init__(self, seen: Seen, spread: bool) -> None:
         super().__init__()
@@ -101,18 +115,24 @@ class Tokens(nn.Module):
 
 
 @keyed_as("WithClassToken")
-class WithClassToken(nn.Module):
-    """Puts a class token, a linear map of the sender's, before the tokens that ``patches`` gives."""
+class WithPrefix(nn.Module):
+    """Puts prefix tokens, each a linear map of one of the sender's, before the tokens that ``patches`` gives."""
 
-    def __init__(self, patches: nn.Module, seen: Seen, features: int) -> None:
+    def __init__(self, patches: nn.Module, seen: Seen, prefix: int, features: int) -> None:
         super().__init__()
         self.patches, self.seen = patches, seen
         self.token = nn.Linear(seen.channels, features)
+        self.others = nn.ModuleList(nn.Linear(seen.channels, features) for _ in range(prefix - 1))
+
+    @property
+    def maps(self) -> Sequence[nn.Module]:
+        """The map of each prefix token."""
+        return [self.token, *self.others]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``(n, *shape)`` to ``(n, 1 + tokens, features)``."""
-        token: Tensor = self.token(self.seen.summary(x))
-        return torch.cat([token[:, None], self.patches(x)], 1)
+        """Map ``(n, *shape)`` to ``(n, prefix + tokens, features)``."""
+        tokens = [token(self.seen.summary(x, i))[:, None] for i, token in enumerate(self.maps)]
+        return torch.cat([*tokens, self.patches(x)], 1)
 
 
 @keyed_as("Regridded")
@@ -121,12 +141,23 @@ class _Regridded(AffineStitch):
 
     batchnorm: bool = False
 
+    def check(self, sender: Shape, receiver: Shape) -> None:
+        """Raise ``ShapeError`` if the family cannot join the two shapes; warn if the grid of tokens is unknown."""
+        super().check(sender, receiver)
+        for side, shape in (("sender", sender), ("receiver", receiver)):
+            if isinstance(shape, TokenShape) and shape.grid is None:
+                warnings.warn(
+                    f"{self} takes the {side}'s {spell_shape(shape)} for a line, because their grid is unknown; if "
+                    "they have one, name it: Network(…, tokens=(prefix tokens, (height, width)))",
+                    stacklevel=2,
+                )
+
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
-        """Make the convolution, what sees tensors as maps around it, and a map of the class token."""
+        """Make the convolution, what sees tensors as maps around it, and maps of the prefix tokens."""
         self.check(sender, receiver)
         seen, wanted = Seen.of(sender), Seen.of(receiver)
         seen, wanted = _on_grid(seen, wanted), _on_grid(wanted, seen)
-        spread = seen.class_token and not wanted.class_token
+        spread = bool(seen.prefix and not wanted.prefix)
         # The kernel and stride, and the size that the map is brought to before it, or after it for a kernel of 1.
         step = -(-seen.height // wanted.height), -(-seen.width // wanted.width)
         enlarged = step[0] * wanted.height, step[1] * wanted.width
@@ -135,10 +166,10 @@ class _Regridded(AffineStitch):
         around = [grow, conv] if step != (1, 1) else [conv, grow]
         view = Summarised(seen, spread) if seen.kind != 3 else None
         made = chain(view, *around, Tokens() if wanted.kind == 2 else None)
-        return WithClassToken(made, seen, wanted.channels) if wanted.class_token else made
+        return WithPrefix(made, seen, wanted.prefix, wanted.channels) if wanted.prefix else made
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the convolution, whose rows are patches, and the map of the class token."""
+        """Give the convolution, whose rows are patches, and the maps of the prefix tokens."""
         conv = next(module for module in stitch.modules() if isinstance(module, nn.Conv2d))
         kernel = cast("tuple[int, int]", conv.kernel_size)
         views = [module for module in stitch.modules() if isinstance(module, Summarised)]
@@ -146,7 +177,7 @@ class _Regridded(AffineStitch):
         seen = view.seen
         sizes = [module.size for module in stitch.modules() if isinstance(module, nn.Upsample)]
         size = cast("tuple[int, int]", sizes[0]) if sizes else (seen.height, seen.width)
-        token = stitch.token if isinstance(stitch, WithClassToken) else None
+        prefix = stitch.maps if isinstance(stitch, WithPrefix) else ()
         tokens = any(isinstance(module, Tokens) for module in stitch.modules())
 
         def reads(x: Tensor) -> Tensor:
@@ -155,7 +186,7 @@ class _Regridded(AffineStitch):
             return nn.functional.unfold(grown, kernel, stride=kernel).movedim(1, 2).flatten(0, 1)
 
         def gives(y: Tensor) -> Tensor:
-            return y[:, int(token is not None) :].flatten(0, 1) if tokens else features_first(y)
+            return y[:, len(prefix) :].flatten(0, 1) if tokens else features_first(y)
 
         def load(affine: AffineMap) -> None:
             load_conv(stitch, affine, kernel, torch.zeros(conv.in_channels))
@@ -169,11 +200,17 @@ class _Regridded(AffineStitch):
         positions = size[0] * size[1] // (kernel[0] * kernel[1])
         patch = _Patch((conv.in_channels, *kernel))
         merged = (patch.merge, patch.spread) if patch.is_large else (None, None)
-        parts = [Part(reads, gives, load, affordable_images(positions, patch.averaging.left), None, *merged)]
-        return parts if token is None else [*parts, Part(seen.summary, lambda y: y[:, 0], loader(token))]
+        part = Part(reads, gives, load, affordable_images(positions, patch.averaging.left), None, *merged)
+        return [
+            part,
+            *(
+                Part(partial(seen.summary, place=i), itemgetter((slice(None), i)), loader(token))
+                for i, token in enumerate(prefix)
+            ),
+        ]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
-        """Return the convolution, unless a BatchNorm comes first, and the map of the class token."""
+        """Return the convolution, unless a BatchNorm comes first, and the maps of the prefix tokens."""
         wanted = nn.Linear if self.batchnorm else (nn.Linear, nn.Conv2d)
         return [module for module in stitch.modules() if isinstance(module, wanted)]
 
@@ -221,7 +258,7 @@ class UpsampledConv(_Regridded):
 class MapsToTokens(_Regridded):
     """Maps to tokens, brought to the tokens' grid as above: to shrink, as a vision transformer's patch embedding does.
 
-    A class token is a linear map of the mean over all pixels. A vector is a map of one pixel.
+    Each prefix token is a linear map of the mean over all pixels. A vector is a map of one pixel.
     """
 
     joins: ClassVar[str] = "maps (C, H, W) and vectors (D,) to tokens (T, D)"
@@ -235,7 +272,7 @@ class MapsToTokens(_Regridded):
 @final
 @dataclass(frozen=True)
 class TokensToMaps(_Regridded):
-    """Tokens to maps: the tokens' grid brought to the maps' size, the class token among the channels of every pixel."""
+    """Tokens to maps: the grid brought to the maps' size, the first prefix token among the channels of every pixel."""
 
     joins: ClassVar[str] = "tokens (T, D) to maps (C, H, W)"
 
@@ -248,9 +285,10 @@ class TokensToMaps(_Regridded):
 @final
 @dataclass(frozen=True)
 class TokensToTokens(_Regridded):
-    """Tokens to tokens of another number and width: grid to grid, class token to class token.
+    """Tokens to tokens, perhaps of another number and width: grid to grid, prefix token to prefix token.
 
-    Of as many tokens this is a linear map of every token, and another of the class token; ``Linear`` has one for all.
+    Of as many tokens this is a linear map of every patch, and one more for each prefix token; ``Linear`` has one for
+    all.
     """
 
     joins: ClassVar[str] = "tokens (T, D) to tokens (T', D')"
@@ -288,9 +326,9 @@ def _shrinks(sender: Shape, receiver: Shape) -> bool:
 
 
 def _on_grid(tokens: Seen, maps: Seen) -> Seen:
-    """See tokens on the grid of maps, if they are as many as the maps have pixels."""
-    count = tokens.height * tokens.width + tokens.class_token
+    """See tokens whose grid is a guess on the grid of maps, if they are as many as the maps have pixels."""
+    count = tokens.height * tokens.width + tokens.prefix
     extra = count - maps.height * maps.width
-    if tokens.kind != 2 or maps.kind != 3 or extra not in (0, 1):
+    if not tokens.is_guess or maps.kind != 3 or extra not in (0, 1):
         return tokens
-    return Seen(2, tokens.channels, maps.height, maps.width, class_token=bool(extra))
+    return Seen(2, tokens.channels, maps.height, maps.width, extra)

@@ -143,6 +143,7 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
         where=trial.where,
         fused=None if exact or fit.inputs is not None else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
         task=trial.task,
+        shapes=trial.seam.shapes,
     )
 
 

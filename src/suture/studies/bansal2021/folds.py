@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from suture.common.seeds import generator, undisturbed
 from suture.core.network.network import Network
 from suture.core.stitched import Seam, Stitched, can_fold
-from suture.core.stitches import stitch_for
+from suture.core.stitches import Conv, Linear
 from suture.studies.base.cells import FOLDS
 from suture.studies.base.study import Beside, Made
 from suture.zoo.base_model import BaseModel
@@ -39,7 +39,7 @@ def fold_at_each_cut(network: Network, images: Tensor, seed: int) -> pd.DataFram
     """Put a random stitch at each cut of a network, fold it if possible, and return a row per cut."""
     rows, images = [], images.to(network.device)
     for cut in network.cuts:
-        family = stitch_for(cut.shape, cut.shape)
+        family = Conv() if len(cut.shape) == 3 else Linear()
         stitch = draw_values(family.build(cut.shape, cut.shape), f"{cut.name} {seed}").to(network.device)
         joined = Stitched(Seam.at(network, network, cut), stitch).eval()
         fold = can_fold(joined)

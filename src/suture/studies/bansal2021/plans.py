@@ -14,7 +14,7 @@ import pandas as pd
 
 from suture.core.network.network import Network
 from suture.core.stitched import At
-from suture.core.stitches import Conv
+from suture.core.stitches import Conv, Linear
 from suture.data import Data
 from suture.data.variants import Subset
 from suture.fits import Fit, TaskLoss
@@ -108,7 +108,7 @@ def plan_connectivity(scale: Scale) -> list[Part]:
     ]
     if scale.name != SMALL:
         made += _plan_alike(scale, "resnet18 w2", data, BLOCKS)
-        made += _plan_alike(scale, "vit", data, find_blocks(_TOKENS))
+        made += _plan_alike(scale, "vit", data, find_blocks(_TOKENS), stitch=Linear())
         made += _plan_alike(scale, "resnet164", data, find_blocks(_STAGES))
     return made
 
