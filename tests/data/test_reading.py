@@ -1,6 +1,8 @@
 """Datasets, loaders and what ``datasets`` has are read sample for sample, in their order."""
 
 import random as pythons
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,13 +12,24 @@ import pytest
 import torch
 import torchvision
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from torchvision.transforms import v2
 
 from suture import tasks
 from suture.common import mapped
 from suture.common.errors import DataError
 from suture.data import Data, load_data
+from suture.data.tasks import IGNORED, DenseClassification
 
 PIXELS = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (90, 3, 6, 5), dtype=np.uint8))
 LABELS = torch.arange(90) % 3
@@ -400,3 +413,62 @@ def test_one_set_of_tokens_and_masks_is_cut() -> None:
     data = load_data(({"input_ids": ids, "attention_mask": mask}, torch.arange(60) % 3), split=0.2)
     assert len(data.score) == 12
     assert [one.name for one in data.score.inputs] == ["input_ids", "attention_mask"]
+
+
+class Fifty(Sampler[int]):
+    """A sampler over the first fifty samples, in another order each time."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(50).tolist())
+
+    def __len__(self) -> int:
+        return 50
+
+
+def test_a_loader_gives_the_samples_that_it_draws() -> None:
+    batches = [list(range(i, i + 10)) for i in range(0, 50, 10)]
+    for loader in (DataLoader(Pictures(TRAIN), 7, sampler=Fifty()), DataLoader(Pictures(TRAIN), batch_sampler=batches)):
+        before = torch.get_rng_state()
+        found = load_data((loader, Pictures(TEST)))
+        assert len(found.fit) + len(found.validation) == 50
+        drawn = load_data((Subset(Pictures(TRAIN), range(50)), Pictures(TEST)))
+        assert found.training.fingerprint == drawn.training.fingerprint
+        assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_loader_that_draws_others_each_time_is_refused() -> None:
+    some = WeightedRandomSampler([1.0] * len(Pictures(TRAIN)), 20)
+    for loader in (
+        DataLoader(Pictures(TRAIN), 7, sampler=some),
+        DataLoader(Pictures(TRAIN), 7, sampler=RandomSampler(Pictures(TRAIN), num_samples=20)),
+    ):
+        with pytest.raises(DataError, match=r"draws other samples each time; give .* as a dataset: .*Subset"):
+            load_data((loader, Pictures(TEST)))
+
+
+def test_255_does_not_count_in_a_mask_of_bytes_however_it_is_given() -> None:
+    images = (255 * torch.rand(80, 1, 4, 4, generator=torch.Generator().manual_seed(0))).byte()
+    masks = (torch.arange(80 * 16).view(80, 4, 4) % 3).to(torch.uint8)
+    masks[:, 0] = 255
+    for given in (masks, masks.numpy()):
+        parts = (images[:60], given[:60]), (images[60:], given[60:])
+        as_pairs = tuple(list(zip(*part, strict=True)) for part in parts)
+        for source in (parts, tuple(map(Listed, as_pairs))):
+            found = load_data(source, task=DenseClassification())
+            assert found.classes == ("0", "1", "2")
+            for samples in (found.fit, found.score):
+                assert bool((samples.labels[:, 0] == IGNORED).all())
+                assert bool((samples.labels[:, 1:] >= 0).all())
+
+
+@dataclass
+class Listed(Dataset[Any]):
+    """Pairs, as a dataset."""
+
+    pairs: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.pairs[index]

@@ -1,10 +1,10 @@
 """Read a map-style ``Dataset``, a ``DataLoader``, or anything that has a length and gives samples by their number.
 
-A ``DataLoader`` is read in the order of its dataset, whatever its sampler draws, by its own workers and ``collate_fn``;
-of a sampler over some ``indices`` these are read. Samples are pairs ``(image, label)``, or mappings with an entry for
-each; token ids may have their mask, token types and positions beside them, and any length. Images are tensors, arrays
-or PIL's; floats that are 8-bit pixels divided by 255, as ``ToTensor`` makes them, are kept as bytes: the same images,
-to rounding, in a quarter of the space.
+A ``DataLoader`` is read in the order of its dataset, by its own workers and ``collate_fn``: the samples that its
+sampler draws, each once, whatever ``drop_last`` leaves out. Samples are pairs ``(image, label)``, or mappings with an
+entry for each; token ids may have their mask, token types and positions beside them, and any length. Images are
+tensors, arrays or PIL's; floats that are 8-bit pixels divided by 255, as ``ToTensor`` makes them, are kept as bytes:
+the same images, to rounding, in a quarter of the space.
 
 The transforms of a dataset are part of the data. They must give the same each time, because every network is fed the
 same images: a few samples are read twice.
@@ -13,6 +13,7 @@ same images: a few samples are read twice.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Subset, default_collate
 
 from suture.common.errors import DataError
 from suture.common.mapped import empty, fill, pieces
@@ -182,8 +183,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
     if loader is not None and loader.batch_size is None and loader.batch_sampler is None:
         raise DataError(f"the DataLoader {name!r} makes no batches (batch_size=None); give its dataset instead")
     collate: Callable[[list[Any]], Any] = loader.collate_fn if own and loader is not None else list
-    drawn = getattr(loader.sampler, "indices", None) if loader is not None else None
-    order = sorted(map(int, drawn)) if drawn is not None else list(range(len(dataset)))
+    order = list(range(len(dataset))) if loader is None else _list_drawn(loader, name)
     if not order:
         raise DataError(f"{name!r} has no samples; give it some")
     transforms = describe_transforms(dataset, collate if own else None)
@@ -256,6 +256,27 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
         check_brightness(name, pixels.images)
     found, inputs = _join_tokens(tokens, list(names), name, own) if tokens else (pixels.images, ())
     return Whole(found, _join(labels, name) if labels else None, _classes(dataset), transforms, inputs)
+
+
+def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
+    """Return the numbers of the samples that a loader draws. Raises ``DataError`` if they are others each time."""
+    whole = list(range(len(loader.dataset)))  # type: ignore[arg-type]
+    sampler, is_plain = loader.sampler, type(loader.batch_sampler) is BatchSampler
+    if is_plain and type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(whole):
+        return whole
+
+    def draw() -> list[int]:
+        drawn = sampler if is_plain else chain.from_iterable(loader.batch_sampler or ())
+        return sorted({int(number) for number in drawn})
+
+    with torch.random.fork_rng([]):
+        once, again = draw(), draw()
+    if once != again:
+        raise DataError(
+            f"the sampler of {name!r} draws other samples each time; give those that you mean as a dataset: "
+            "torch.utils.data.Subset(dataset, indices)"
+        )
+    return once
 
 
 def _unreadable(dataset: Any, numbers: Sequence[int], name: str, error: Exception) -> DataError:

@@ -24,7 +24,7 @@ from suture.common.seeds import derive_seed, generator
 from suture.data import hub
 from suture.data.hub import SOURCES
 from suture.data.inputs import content_of, join_inputs, lengthen, says_nothing
-from suture.data.reading import Columns, Whole, is_dataset, name_of, read_dataset
+from suture.data.reading import IGNORED_PIXEL, Columns, Whole, is_dataset, name_of, read_dataset
 from suture.data.samples import Data, Samples, are_token_ids, check_brightness, keep_apart, name_numbers, number_classes
 from suture.data.tasks import IGNORED, Classification, DenseClassification, NextToken, Regression, Task
 from suture.data.variants import stack
@@ -239,7 +239,8 @@ def _with_targets(whole: Whole, task: Task) -> Whole:
         labels = labels if labels.is_floating_point() else labels.float()
         labels = labels[:, None] if labels.ndim == 1 else labels
     elif isinstance(task, DenseClassification) and not labels.is_floating_point():
-        labels = labels.long()
+        ignored = labels == IGNORED_PIXEL if labels.dtype == torch.uint8 else torch.tensor(False)
+        labels = labels.long().masked_fill(ignored, IGNORED)
     return replace(whole, labels=labels)
 
 
