@@ -23,7 +23,7 @@ from suture.fits import BestOf, Converged, Fit, FitReport, LeastSquares, Random,
 from suture.fits.recipes import SGD, Adam, Constant
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials import controls
-from suture.measurement.trials.versions import DECLARED
+from suture.measurement.trials.versions import DECLARED, say_outdated
 from trained import Hybrid, bits, convnets, digits, few_digits, hybrid, hybrids, tensor_bits, wrap
 
 QUICK = TaskLoss(steps=6, check=3)
@@ -760,3 +760,13 @@ def test_classes_that_are_others_than_the_heads_name_the_likely_cause(shift, lea
     one, *more = (_labelled(s, shift, least) for s in (few_digits().fit, few_digits().validation, few_digits().score))
     with pytest.raises(DataError, match=said):
         trial(fit_data=one, validation_data=more[0], score_data=more[1])
+
+
+def test_what_is_outdated_is_named_and_what_is_unknown_is_too(monkeypatch):
+    now = trial(**_BASE).labels["versions"]
+    assert say_outdated([now]) == ""
+    monkeypatch.setattr(TaskLoss, "version", 2, raising=False)
+    assert say_outdated([now, now]) == "TaskLoss 1 (now 2)"
+    assert say_outdated([now], {"TaskLoss": (1,)}) == ""
+    assert say_outdated(["measuring code 5"]) == "measuring code 5 (now gone)"
+    assert say_outdated([""]) == "an unknown version"
