@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from loops import each
 from suture import Network, Samples, Seam, Trial, measure
+from suture.common.processor import processor
 from suture.common.seeds import undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Stitch
@@ -36,6 +37,7 @@ from suture.zoo import convnet
 from trained import Hybrid, bits, convolutional, few_digits, hybrid, wrap
 
 Bits = dict[str, dict[str, str]]
+BACKENDS: Any = torch.backends
 FIT = TaskLoss(steps=10, check=4, batch=48)
 
 
@@ -214,7 +216,33 @@ def _legacy_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def _switch(read: Callable[[], Any], put: Callable[[Any], object], value: object) -> Callable[[], Any]:
+    @contextmanager
+    def set_up() -> Iterator[None]:
+        before = read()
+        put(value)
+        try:
+            yield
+            assert read() == value, "it was not put back"
+        finally:
+            put(before)
+
+    return set_up
+
+
+def _flushes() -> bool:
+    return sys.float_info.min / 2 == 0
+
+
+SWITCHES = {  # of the whole process, which torch reads on the CPU
+    "without oneDNN": _switch(lambda: BACKENDS.mkldnn.enabled, partial(setattr, BACKENDS.mkldnn, "enabled"), False),
+    "without flash attention": _switch(BACKENDS.cuda.flash_sdp_enabled, BACKENDS.cuda.enable_flash_sdp, False),
+    "without the fast path": _switch(BACKENDS.mha.get_fastpath_enabled, BACKENDS.mha.set_fastpath_enabled, False),
+    "without small numbers": _switch(_flushes, torch.set_flush_denormal, True),
+    "with deterministic algorithms": _switch(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1),
+}
 SURROUNDINGS = {
+    "no oneDNN": SWITCHES["without oneDNN"],
     "products in bfloat16": _legacy_precision,
     "products in bfloat16, by the newer setting": _new_precision(torch.backends.mkldnn),
     "convolutions in bfloat16": _new_precision(torch.backends.mkldnn, "conv"),
@@ -234,6 +262,84 @@ def test_whatever_the_program_around_has_set(around):
         a, b = (wrap(hybrid(seed), name) for seed, name in enumerate("AB"))
         found = together(curve(a, b, at=("conv",), **SETTINGS)[:2], Activations())
     assert found == {trial.key: alone()[trial.key] for trial in plan()[:2]}
+
+
+def computed() -> dict[str, list[float]]:
+    """Outputs and gradients of layers that have several kernels on the CPU, and of a product of small numbers."""
+    torch.manual_seed(0)
+    x, found = torch.rand(16, 3, 16, 16), {}
+    tokens = x.flatten(2).transpose(1, 2).repeat(1, 1, 8)[..., :16]
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True).eval()
+    layers = {"conv": nn.Conv2d(3, 24, 3), "lstm": nn.LSTM(16, 12, batch_first=True), "product": nn.Linear(16, 16)}
+    for name, made in layers.items():
+        out = made(x if name == "conv" else tokens)
+        out = out[0] if isinstance(out, tuple) else out
+        out.sin().sum().backward()
+        found[name] = [*out.flatten().tolist(), *next(made.parameters()).grad.flatten().tolist()]
+    with torch.no_grad():
+        heads = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
+        found["encoder"] = layer(tokens).flatten().tolist()
+        found["attention"] = nn.functional.scaled_dot_product_attention(heads, heads, heads).flatten().tolist()
+        found["small"] = (torch.full((3,), 1e-30) * 1e-12).tolist()
+    return found
+
+
+def test_every_switch_of_the_process_is_as_always_within_and_put_back_after():
+    with undisturbed():
+        usual = computed()
+    moved: set[str] = set()
+    for name, around in SWITCHES.items():
+        with around():
+            disturbed = computed()
+            with undisturbed():
+                assert computed() == usual, name
+        moved |= {kind for kind in usual if disturbed[kind] != usual[kind]}
+    assert moved >= {"conv", "lstm", "encoder", "attention", "small"}, "else this would prove little"
+
+
+def test_what_no_switch_undoes_is_named_with_the_processor(monkeypatch):
+    monkeypatch.delenv("MKL_CBWR", raising=False)
+    plain = processor.__wrapped__()
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    assert processor.__wrapped__() == plain.removesuffix(")") + ", MKL_CBWR=COMPATIBLE)"
+
+
+STATES = """
+import random, tempfile
+import numpy as np, torch
+
+def states():
+    return random.getstate(), str(np.random.get_state(legacy=False)), torch.get_rng_state().tolist()
+
+before = states()
+import suture
+from torch import nn
+data = suture.load_data("digits").limited(fit=300, score=200)
+assert states() == before, "load_data"
+made = []
+for name in "ab":
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+    before = states()
+    made.append(suture.Network(model, example=data.example, name=name))
+    assert states() == before, "Network"
+plan = suture.curve(*made, data=data, at=["1"], fit=suture.fits.Quick())
+with tempfile.TemporaryDirectory() as folder:
+    for call in (
+        lambda: suture.stitch(*made, at="1", data=data, fit=suture.fits.Quick()),
+        lambda: suture.run(plan, store=folder),
+        lambda: suture.compare(*made, data=data),
+    ):
+        call()
+        assert states() == before, call.__code__.co_firstlineno
+print("stay")
+"""
+
+
+@pytest.mark.slow
+def test_what_the_user_calls_leaves_every_global_generator_alone():
+    """In a new process, because a library may draw when it is first imported."""
+    done = subprocess.run([sys.executable, "-c", STATES], capture_output=True, text=True, check=False)
+    assert done.stdout == "stay\n", done.stderr
 
 
 def test_whatever_device_the_program_around_has_chosen():

@@ -331,11 +331,12 @@ def test_what_cannot_be_pickled_is_named():
 def summary(m: Measurement) -> list[str]:
     stitch = [tensor.double().sum().item().hex() for tensor in m.stitch.state_dict().values()]
     cards = [repr(card) for card in (m.sender, m.receiver, m.scores)]
-    return [m.trial.key, *cards, repr(m.penalties), m.representation_error.hex(), *stitch]
+    return [m.trial.key, replace(m.trial).key, *cards, repr(m.penalties), m.representation_error.hex(), *stitch]
 
 
 OPEN = f"""
 import json, pickle, sys
+from dataclasses import replace
 import torch
 from suture import Measurement, measure
 from suture.runs.runners.transport import Unpacker
@@ -384,6 +385,7 @@ def test_the_same_is_measured_in_another_process(tmp_path):
 MAIN = """
 import torch
 from dataclasses import dataclass
+from pathlib import Path
 from torch import nn
 from suture import measure
 from suture.fits import Fit, FitReport
@@ -461,6 +463,8 @@ if __name__ == "__main__":
     a = network(Own(), preprocess=halved, factory=Own)
     b = network(Own(), preprocess=lambda x: halved(x) + 1)
     sent = trial(a, b, "relu", stitch=Scaling(), fit=Zero(), scores=(Half(), Accuracy()))
+    assert sent.key
+    Path(__file__).unlink()  # as on another machine
     assert measured_elsewhere([sent], []) == [summary(measure(sent))]
     print("the same")
 """

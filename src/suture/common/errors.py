@@ -16,6 +16,7 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── FrozenError           a frozen network that changed during a trial
     ├── FoldError             a stitch that no neighbouring layer can take
     ├── DeviceError           a device that is not there, or has no room
+    ├── CodeError             code or an object of the user's that no key can describe
     ├── OutputError           a place that results cannot be written to
     ├── StoreError            a folder that is no store of this run
     └── RunnerError           a place where trials cannot run
@@ -78,6 +79,10 @@ class FoldError(SutureError):
 
 class DeviceError(SutureError):
     """A device that is not there, or has no room."""
+
+
+class CodeError(SutureError):
+    """Code or an object of the user's that no key can describe."""
 
 
 class OutputError(SutureError):

@@ -1,5 +1,6 @@
 """The processor of this machine, and what it computes in: on another one the last digits of a result may differ."""
 
+import os
 import platform
 from contextlib import suppress
 from functools import cache
@@ -7,11 +8,17 @@ from pathlib import Path
 
 import torch
 
+_CHOOSING = ("ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_CBWR")
+
 
 @cache
 def processor() -> str:
-    """Return the processor's name, and the widest vectors that PyTorch uses on it: ``AMD EPYC (AVX2)``."""
-    return f"{_name()} ({torch.backends.cpu.get_cpu_capability()})"
+    """Return the processor's name, and the widest vectors that PyTorch uses on it: ``AMD EPYC (AVX2)``.
+
+    Environment variables by which libraries choose other kernels are named, too.
+    """
+    chosen = [f"{name}={os.environ[name]}" for name in _CHOOSING if name in os.environ]
+    return f"{_name()} ({', '.join([torch.backends.cpu.get_cpu_capability(), *chosen])})"
 
 
 def _name() -> str:

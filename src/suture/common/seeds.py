@@ -1,26 +1,33 @@
 """What makes a result reproducible: seeds derived from what they are for, and sums that one thread takes."""
 
 import hashlib
-import re
-from collections.abc import Iterator
+import importlib
+import random
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+
+_state = random.getstate()
+importlib.import_module("rich.style")  # draws from Python's generator when it is first imported, sooner or later
+random.setstate(_state)
 
 
 def digest(*parts: object) -> str:
-    """Return a SHA-256 over the ``repr`` of the parts, in hexadecimal.
-
-    Addresses in memory do not count, nor whether a whole number is Python's or NumPy's.
-    """
-    plain = re.sub(r"\bnp\.u?int\d+\((-?\d+)\)", r"\1", without_addresses(repr(parts)))
-    return hashlib.sha256(plain.encode()).hexdigest()
+    """Return a SHA-256 over the ``repr`` of the parts, in hexadecimal; whole numbers of NumPy's count as Python's."""
+    return hashlib.sha256(repr(_as_python(parts)).encode()).hexdigest()
 
 
-def without_addresses(text: str) -> str:
-    """Return a ``repr`` without addresses in memory."""
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
+def _as_python(part: Any) -> Any:
+    if isinstance(part, np.integer):
+        return int(part)
+    if type(part) in (list, tuple):
+        return type(part)(map(_as_python, part))
+    return {_as_python(key): _as_python(value) for key, value in part.items()} if type(part) is dict else part
 
 
 def derive_seed(*parts: object) -> int:
@@ -44,9 +51,42 @@ def drawing(device: torch.device, seed: int | None = None) -> Iterator[None]:
 
 _ON_CPU: Any = torch.backends.mkldnn
 _ON_GPU: Any = torch.backends.cudnn
+_ATTENTION = torch.backends.cuda  # whose switches hold on the CPU, too
 _CONVOLUTIONS = _ON_GPU.conv, _ON_GPU.rnn  #: in TF32 on a GPU, unless torch is told otherwise
 _PRODUCTS = (_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn, torch.backends.cuda.matmul, *_CONVOLUTIONS)
 """Whose float32 may be lowered."""
+
+_Switch = tuple[Callable[[], Any], Callable[[Any], object], Any]  # how to read it and to set it, and to what
+
+
+def _attribute(thing: Any, name: str, wanted: object) -> _Switch:
+    return partial(getattr, thing, name), partial(setattr, thing, name), wanted
+
+
+def _has_tf32() -> bool:
+    return any(product.fp32_precision == "tf32" for product in _CONVOLUTIONS)
+
+
+_SWITCHES: list[_Switch] = [
+    (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+    (_has_tf32, partial(setattr, _ON_GPU, "allow_tf32"), False),  # the older setting, which torch wants to agree
+    *(_attribute(product, "fp32_precision", "ieee") for product in _PRODUCTS),
+    _attribute(_ON_GPU, "deterministic", True),
+    _attribute(_ON_GPU, "benchmark", False),
+    _attribute(_ON_GPU, "enabled", True),
+    _attribute(_ON_CPU, "enabled", True),
+    *(
+        (partial(torch.is_autocast_enabled, on), partial(torch.set_autocast_enabled, on), False)
+        for on in ("cpu", "cuda")
+    ),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, True),
+    (_ATTENTION.flash_sdp_enabled, _ATTENTION.enable_flash_sdp, True),
+    (_ATTENTION.mem_efficient_sdp_enabled, _ATTENTION.enable_mem_efficient_sdp, True),
+    (_ATTENTION.cudnn_sdp_enabled, _ATTENTION.enable_cudnn_sdp, True),
+    (_ATTENTION.math_sdp_enabled, _ATTENTION.enable_math_sdp, True),
+    (lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal, False),  # which torch does not tell
+]
 
 
 @contextmanager
@@ -55,29 +95,23 @@ def undisturbed(threads: int | None = 1) -> Iterator[None]:
 
     With one thread, since the bits of a sum depend on how many share it (``None`` keeps how many there are); without
     autocast; products and convolutions of float32 in float32; new tensors in float32, on the CPU if no device is named;
-    on a GPU, convolutions by an algorithm that gives the same bits each time.
+    with oneDNN, with all kernels of attention, and with numbers too small to be normal; on a GPU, convolutions by an
+    algorithm that gives the same bits each time.
+
+    Environment variables that libraries read when they are loaded are out of reach. Those by which they choose their
+    kernels (``ATEN_CPU_CAPABILITY``, ``ONEDNN_MAX_CPU_ISA``, ``ONEDNN_DEFAULT_FPMATH_MODE``, ``MKL_CBWR``) make a
+    machine another one, whose last digits may differ; ``processor()`` names them. Nor are hooks on all modules undone,
+    as ``torch.nn.modules.module.register_module_forward_hook`` sets.
     """
-    before, kind = torch.get_num_threads(), torch.get_default_dtype()
-    products = [product.fp32_precision for product in _PRODUCTS]
-    chosen = _ON_GPU.deterministic, _ON_GPU.benchmark
-    casts = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
-    torch.set_num_threads(before if threads is None else threads)
-    torch.set_default_dtype(torch.float32)
-    _ON_GPU.allow_tf32 = False  # the older setting of the same, which parts of torch ask for and want to agree
-    for product in _PRODUCTS:
-        product.fp32_precision = "ieee"
-    _ON_GPU.deterministic, _ON_GPU.benchmark = True, False
-    for device in casts:
-        torch.set_autocast_enabled(device, False)
+    count = torch.get_num_threads()
+    torch.set_num_threads(count if threads is None else threads)
+    before = [get() for get, _, _ in _SWITCHES]
+    for _, put, wanted in _SWITCHES:
+        put(wanted)
     try:
         with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
             yield
     finally:
-        torch.set_num_threads(before)
-        torch.set_default_dtype(kind)
-        _ON_GPU.allow_tf32 = "tf32" in products[-len(_CONVOLUTIONS) :]
-        for product, precision in zip(_PRODUCTS, products, strict=True):
-            product.fp32_precision = precision
-        _ON_GPU.deterministic, _ON_GPU.benchmark = chosen
-        for device, on in casts.items():
-            torch.set_autocast_enabled(device, on)
+        torch.set_num_threads(count)
+        for (_, put, _), found in zip(_SWITCHES, before, strict=True):
+            put(found)

@@ -26,7 +26,6 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from suture.common.errors import DataError
 from suture.common.mapped import empty, fill, pieces
-from suture.common.seeds import without_addresses
 from suture.data.inputs import CONTENT, SIDES, Input, Inputs, fill_up, join_inputs
 from suture.data.samples import check_brightness, check_range
 from suture.data.tasks import IGNORED
@@ -440,7 +439,7 @@ def describe_transforms(dataset: Any, collate: Callable[..., Any] | None = None)
 
 def _say(how: object) -> str:
     name = getattr(how, "__qualname__", None)
-    return str(name) if name is not None else re.sub(r"\s+", " ", without_addresses(repr(how)))
+    return str(name) if name is not None else re.sub(r"\s+", " ", re.sub(r" at 0x[0-9a-f]+", "", repr(how)))
 
 
 def _classes(dataset: Any) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from suture.common.errors import DataError, NetworkError, RunnerError
 from suture.common.hashing import identity
 from suture.common.mapped import load_mapped, save_sealed
 from suture.common.seeds import digest
+from suture.common.sources import Source, remember, source_of, versions
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.network import Network
 from suture.data import Samples
@@ -206,7 +207,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         match obj:
-            case types.FunctionType() | type():
+            case types.FunctionType():
+                _by_value_unless_importable(obj.__module__)
+                reduced, space = super().reducer_override(obj), obj.__globals__
+                is_own = isinstance(reduced, tuple) and versions(space.get("__name__")) is None
+                source = source_of(space, obj.__code__.co_filename) if is_own else None
+                return reduced if source is None else (_make_function, (source, *reduced[:2]), *reduced[2:])
+            case type():
                 _by_value_unless_importable(obj.__module__)
             case types.ModuleType() if type(obj) is not types.ModuleType and sys.modules.get(obj.__name__) is obj:
                 return importlib.import_module, (obj.__name__,)  # of a class that cloudpickle does not know
@@ -254,6 +261,13 @@ def _parametrise(module: nn.Module, attributes: dict[str, Any]) -> None:
     parametrize._inject_new_class(module)
     for name in attributes["_modules"]["parametrizations"]:
         parametrize._inject_property(module, name)
+
+
+def _make_function(source: Source, make: Callable[..., Any], arguments: tuple[Any, ...]) -> object:
+    """Make a function that was sent with its code, whose text may not be here."""
+    function = make(*arguments)
+    remember(function.__globals__, function.__code__.co_filename, source)
+    return function
 
 
 def _make_property(function: Callable[[Any], Any], name: str) -> object:
