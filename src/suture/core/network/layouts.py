@@ -45,8 +45,8 @@ _REORDERING = {
 class TokenShape(tuple[int, ...]):
     """The shape ``(T, D)`` of tokens with their layout; equal to the plain tuple.
 
-    The first ``prefix`` tokens are the prefix, and the others lie row by row on ``grid``, (height, width). It is
-    ``None`` if they are known to lie otherwise, or nothing tells how.
+    The first ``prefix`` tokens are the prefix, and the others lie row by row on ``grid``, (height, width). A grid of
+    ``None`` means that they are known to lie otherwise, or that nothing shows how they lie.
     """
 
     prefix: int
@@ -109,9 +109,10 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         outputs = func(*args, **(kwargs or {}))
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x in self._known]
-        name, start = func._schema.name.partition("::")[2], 0
+        start = 0
         for out in tree_leaves(outputs) if given else ():
-            if isinstance(out, Tensor) and not out.is_nested:
+            if isinstance(out, Tensor) and not out.is_nested:  # which has no shape
+                name = func._schema.name.partition("::")[2]
                 self._known[out] = self._derive(name, args, given, out, start)
                 start += out.shape[_place(args, 2)] if name in _SPLITS else 0
         return outputs
@@ -124,7 +125,7 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in SHAPED:
             return _deal([factor for dim in dims for factor in dim], out.shape) or found
         if name == "cat":
-            return self._join(args[0], _place(args, 1))
+            return self._join([x for x in args[0] if x.ndim == out.ndim], _place(args, 1)) or found
         if name in _SPLITS:
             dims[_place(args, 2)] = _take(dims[_place(args, 2)], start, out.shape[_place(args, 2)])
             return dims
@@ -137,7 +138,8 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
             left, right = args[-2:]
             return [*self._of(left)[:-1], self._of(right)[-1]]
         if any(kernel in name for kernel in KERNELS):
-            return [_resize(dim, size) for dim, size in zip(dims, out.shape, strict=False)]
+            same = len(dims) == len(found)  # not so for statistics beside the output
+            return [_resize(dim, size) for dim, size in zip(dims, out.shape, strict=True)] if same else found
         if (moved := find_moved(name, args, given[0], out)) is not None:
             for i, j in moved:
                 found[j] = _resize(dims[i], out.shape[j])
@@ -151,10 +153,11 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _join(self, tensors: Sequence[Tensor], dim: int) -> list[_Dim]:
         """Return the dimensions of tensors that are joined: whatever comes before tokens on a grid is their prefix."""
         known = [(i, self._of(x)) for i, x in enumerate(tensors) if x in self._known]
-        sizes = [x.shape[dim] if x.ndim == len(known[0][1]) else 0 for x in tensors]  # torch allows empty vectors
+        if not known:
+            return []
+        sizes, dims = [x.shape[dim] for x in tensors], list(known[0][1])
         laid = [(sum(sizes[:i]), row, sum(sizes[i + 1 :])) for i, own in known if (row := _read(own[dim]))]
         joined = [_Tokens(before + row.before, row.grid, row.after + after) for before, row, after in laid]
-        dims = list(known[0][1])
         dims[dim] = _lay(joined[0] if len(joined) == 1 else _Tokens(0, None) if joined else None, sum(sizes))
         return dims
 

@@ -125,13 +125,13 @@ class WithPrefix(nn.Module):
         self.others = nn.ModuleList(nn.Linear(seen.channels, features) for _ in range(prefix - 1))
 
     @property
-    def maps(self) -> Sequence[nn.Module]:
+    def layers(self) -> Sequence[nn.Module]:
         """The map of each prefix token."""
         return [self.token, *self.others]
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``(n, *shape)`` to ``(n, prefix + tokens, features)``."""
-        tokens = [token(self.seen.summary(x, i))[:, None] for i, token in enumerate(self.maps)]
+        tokens = [token(self.seen.summary(x, i))[:, None] for i, token in enumerate(self.layers)]
         return torch.cat([*tokens, self.patches(x)], 1)
 
 
@@ -177,7 +177,7 @@ class _Regridded(AffineStitch):
         seen = view.seen
         sizes = [module.size for module in stitch.modules() if isinstance(module, nn.Upsample)]
         size = cast("tuple[int, int]", sizes[0]) if sizes else (seen.height, seen.width)
-        prefix = stitch.maps if isinstance(stitch, WithPrefix) else ()
+        prefix = stitch.layers if isinstance(stitch, WithPrefix) else ()
         tokens = any(isinstance(module, Tokens) for module in stitch.modules())
 
         def reads(x: Tensor) -> Tensor:
@@ -200,14 +200,10 @@ class _Regridded(AffineStitch):
         positions = size[0] * size[1] // (kernel[0] * kernel[1])
         patch = _Patch((conv.in_channels, *kernel))
         merged = (patch.merge, patch.spread) if patch.is_large else (None, None)
-        part = Part(reads, gives, load, affordable_images(positions, patch.averaging.left), None, *merged)
-        return [
-            part,
-            *(
-                Part(partial(seen.summary, place=i), itemgetter((slice(None), i)), loader(token))
-                for i, token in enumerate(prefix)
-            ),
-        ]
+        parts = [Part(reads, gives, load, affordable_images(positions, patch.averaging.left), None, *merged)]
+        for i, token in enumerate(prefix):
+            parts.append(Part(partial(seen.summary, place=i), itemgetter((slice(None), i)), loader(token)))
+        return parts
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
         """Return the convolution, unless a BatchNorm comes first, and the maps of the prefix tokens."""
