@@ -19,6 +19,7 @@ import pkgutil
 import sys
 import sysconfig
 import types
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -65,9 +66,14 @@ def versions(name: object) -> tuple[str, ...] | None:
 def _versions_at(root: str, place: str) -> tuple[str, ...] | None:
     path = Path(place).resolve()
     if not _INSTALLED.isdisjoint(path.parts):
-        known = importlib.metadata.packages_distributions().get(root, ())
+        known = _distributions(tuple(sys.path)).get(root, ())
         return tuple(sorted(f"{one} {importlib.metadata.version(one)}" for one in {*known})) or None
     return () if any(path.is_relative_to(folder) for folder in _PYTHON) else None
+
+
+@functools.cache
+def _distributions(path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()  # which takes a second
 
 
 def source_of(space: dict[str, Any], file: str) -> Source | None:
