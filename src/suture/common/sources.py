@@ -43,11 +43,11 @@ class _Text(NamedTuple):
     tree: ast.Module | None
 
 
-class _Kept(dict[str, Any]):
+class _Sources(dict[str, Any]):
     """By file, its ``_Text`` beside the module's spec; or the ``Source`` that another process sent. Never sent on."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        return _Kept, ()
+        return _Sources, ()
 
 
 def versions(name: object) -> tuple[str, ...] | None:
@@ -106,7 +106,7 @@ def source_of(space: dict[str, Any], file: str) -> Source | None:
 
 def remember(space: dict[str, Any], file: str, source: Source) -> None:
     """Keep the source of code that came from another process, which may not have its files."""
-    space.setdefault(_KEPT, _Kept())[file] = source
+    space.setdefault(_KEPT, _Sources())[file] = source
 
 
 def check_loaded(function: types.FunctionType) -> None:
@@ -141,7 +141,7 @@ def _read(space: dict[str, Any], file: str, package: str | None) -> _Text | None
     except (OSError, ValueError):
         lines = "".join(linecache.getlines(file, space))  # of a cell, which may run again with another text
         return _parse(lines.encode(), package or "") if lines else None
-    space.setdefault(_KEPT, _Kept())[file] = [spec, text]
+    space.setdefault(_KEPT, _Sources())[file] = [spec, text]
     return text
 
 
