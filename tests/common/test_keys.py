@@ -803,7 +803,7 @@ def test_an_edit_of_any_file_that_is_reached_changes_the_key_and_of_no_other(tmp
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     edits = 0
-    for seed in range(20):
+    for seed in range(10):
         made = Package(tmp_path, f"planted_{seed}", random.Random(seed))
         before = made.identities()
         for module, path in made.files().items():
@@ -814,7 +814,7 @@ def test_an_edit_of_any_file_that_is_reached_changes_the_key_and_of_no_other(tmp
             path.write_text(text)
             edits += changed[0]
         assert made.identities() == before
-    assert edits > 60
+    assert edits > 30
 
 
 def imported(folder: Path, **texts: str) -> types.ModuleType:
@@ -831,6 +831,28 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     return tmp_path
+
+
+def test_a_star_imports_what_a_package_names_and_a_folder_may_be_one(folder):
+    """``inner`` has no ``__init__.py``."""
+    files = {
+        "keyed_p/__init__.py": "",
+        "keyed_p/first.py": "from keyed_p.star import *\nimport keyed_p.inner.b\ndef f(x): return x\n",
+        "keyed_p/star/__init__.py": "__all__ = ['a']",
+        "keyed_p/star/a.py": "",
+        "keyed_p/inner/b.py": "",
+        "keyed_p/inner/c.py": "",
+    }
+    found = {}
+    for edited in [None, *files]:
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text + "\n# edited\n" * (name == edited))
+        for name in [name for name in sys.modules if name.startswith("keyed_p")]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        found[edited] = identity(importlib.import_module("keyed_p.first").f)
+    assert [name for name in files if found[name] == found[None]] == ["keyed_p/inner/c.py"]
 
 
 def test_what_changed_in_a_module_since_counts_where_it_is_read(folder):

@@ -19,6 +19,7 @@ import pkgutil
 import sys
 import sysconfig
 import types
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -42,11 +43,11 @@ class _Text(NamedTuple):
     tree: ast.Module | None
 
 
-class _Kept(dict[str, Any]):
+class _Sources(dict[str, Any]):
     """By file, its ``_Text`` beside the module's spec; or the ``Source`` that another process sent. Never sent on."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        return _Kept, ()
+        return _Sources, ()
 
 
 def versions(name: object) -> tuple[str, ...] | None:
@@ -65,9 +66,14 @@ def versions(name: object) -> tuple[str, ...] | None:
 def _versions_at(root: str, place: str) -> tuple[str, ...] | None:
     path = Path(place).resolve()
     if not _INSTALLED.isdisjoint(path.parts):
-        known = importlib.metadata.packages_distributions().get(root, ())
+        known = _distributions(tuple(sys.path)).get(root, ())
         return tuple(sorted(f"{one} {importlib.metadata.version(one)}" for one in {*known})) or None
     return () if any(path.is_relative_to(folder) for folder in _PYTHON) else None
+
+
+@functools.cache
+def _distributions(path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()  # which takes a second
 
 
 def source_of(space: dict[str, Any], file: str) -> Source | None:
@@ -100,7 +106,7 @@ def source_of(space: dict[str, Any], file: str) -> Source | None:
 
 def remember(space: dict[str, Any], file: str, source: Source) -> None:
     """Keep the source of code that came from another process, which may not have its files."""
-    space.setdefault(_KEPT, _Kept())[file] = source
+    space.setdefault(_KEPT, _Sources())[file] = source
 
 
 def check_loaded(function: types.FunctionType) -> None:
@@ -135,7 +141,7 @@ def _read(space: dict[str, Any], file: str, package: str | None) -> _Text | None
     except (OSError, ValueError):
         lines = "".join(linecache.getlines(file, space))  # of a cell, which may run again with another text
         return _parse(lines.encode(), package or "") if lines else None
-    space.setdefault(_KEPT, _Kept())[file] = [spec, text]
+    space.setdefault(_KEPT, _Sources())[file] = [spec, text]
     return text
 
 
