@@ -407,14 +407,14 @@ def test_what_failed_costs_something_where_it_is_tried_again(run: Run, monkeypat
 
 def test_wrong_folders_are_refused_in_one_line(run: Run, copy: Path) -> None:
     Path("new").mkdir()
-    Path("new/suture.json").write_text('{"format": 2}')
+    Path("new/suture.json").write_text('{"format": 7}')
     for line, offender in (
         ("status .", ". is no folder of a run"),
         ("table .", ". is no folder of a run"),
         ("verify .", ". is no folder of a run"),
-        ("status new", "new is a store of format 2"),
-        (f"{QUICK} --out new", "new is a store of format 2"),
-        (f"plan {QUICK} --out new", "new is a store of format 2"),
+        ("status new", "new is a store of format 7"),
+        (f"{QUICK} --out new", "new is a store of format 7"),
+        (f"plan {QUICK} --out new", "new is a store of format 7"),
         ("table out --csv none/rows.csv", "cannot write to none/rows.csv"),
     ):
         code, text, err = run(line)
