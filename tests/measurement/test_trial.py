@@ -1,6 +1,9 @@
 """A trial is what its key says, and a measurement is what its definition says."""
 
+import ast
 import copy
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
@@ -770,3 +773,10 @@ def test_what_is_outdated_is_named_and_what_is_unknown_is_too(monkeypatch):
     assert say_outdated([now], {"TaskLoss": (1,)}) == ""
     assert say_outdated(["measuring code 5"]) == "measuring code 5 (now gone)"
     assert say_outdated([""]) == "an unknown version"
+
+
+def test_every_part_is_known_where_nothing_else_is_imported():
+    """A table is read in a process that measures nothing, and so imports few of the parts."""
+    code = "from suture.measurement.trials.versions import list_versions; print(sorted(list_versions().items()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {*ast.literal_eval(done.stdout)} >= {("Layers", 3), ("Converged", Converged.version), *DECLARED.items()}

@@ -8,6 +8,7 @@ that uses the part has another key, and all others keep theirs. No seed depends 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 
 from suture.common.hashing import list_registered, registered_name
 from suture.core.activations.cache import VERSION as CUTS
@@ -15,6 +16,10 @@ from suture.core.activations.cache import VERSION as CUTS
 Versions = Mapping[str, int]
 """The version of each part, by its registered name."""
 
+_ROOMS = (  # whose import registers every part; by name, for they import this file
+    *("suture.data.variants", "suture.fits.recipes", "suture.measurement.trials.baselines"),
+    *("suture.measurement.indices", "suture.measurement.complexity"),
+)
 DECLARED: dict[str, int] = {
     "cuts": CUTS,  #: how networks are cut, and activations computed
     "measurement": 1,  #: how a fitted stitch is run and scored
@@ -69,5 +74,7 @@ def say_outdated(texts: Iterable[str], standing: Mapping[str, Iterable[int]] | N
 
 
 def list_versions() -> dict[str, int]:
-    """Return today's versions of all parts there are, as far as their files are imported."""
+    """Return today's versions of all parts there are, by name."""
+    for room in _ROOMS:
+        import_module(room)
     return {**{name: getattr(kind, "version", 1) for name, kind in list_registered().items()}, **DECLARED}

@@ -197,7 +197,7 @@ _unpacker = Unpacker(_fetch)
 
 
 def _versions() -> dict[str, str]:
-    parts = digest(sorted(list_versions().items()))[:12]
+    parts = digest(sorted((name, version) for name, version in list_versions().items() if version != 1))[:12]
     return {"suture": suture_version(), "parts": parts, "torch": torch.__version__}
 
 
