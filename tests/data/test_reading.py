@@ -193,6 +193,24 @@ def test_a_folder_of_classes_as_torchvision_has_it(tmp_path: Any) -> None:
         load_data(tmp_path / "pets")
 
 
+def test_the_outermost_folder_is_the_class_as_torchvision_has_it(tmp_path: Any) -> None:
+    for i, image in enumerate(PIXELS):
+        inside = tmp_path / "pets" / ("train", "test")[i % 3 == 2] / ("cat", "dog")[i // 3 % 2] / ("in", "out")[i % 2]
+        inside.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(inside / f"{i:02}.png")
+    by_folder = load_data(tmp_path / "pets")
+    theirs = [torchvision.datasets.ImageFolder(tmp_path / "pets" / split) for split in ("train", "test")]
+    by_torchvision = load_data(tuple(theirs))
+    for found in (by_folder, by_torchvision):
+        assert found.classes == ("cat", "dog")
+    of = [
+        dict(zip(found.score.contents, found.score.labels.tolist(), strict=True))
+        for found in (by_folder, by_torchvision)
+    ]
+    assert of[0] == of[1]
+    assert load_data(tmp_path / "pets" / "train", split=20).classes == ("cat", "dog")
+
+
 def test_every_task_is_read_from_datasets_of_both_libraries() -> None:
     maps, floats = torch.arange(90 * 30).view(90, 6, 5) % 4, torch.randn(90)
     masks = [Image.fromarray(map.to(torch.uint8).numpy()) for map in maps.masked_fill(maps == 3, 255)]

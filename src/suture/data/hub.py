@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,40 @@ def load_splits(source: str) -> Any:
 
     try:
         with _quiet_bars():
-            return datasets.load_dataset(place)
+            return _name_by_outermost(Path(place), datasets.load_dataset(place))
     except Exception as error:  # the hub's client raises what its many libraries raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"cannot load {source!r} ({reason}); {SOURCES}") from error
+
+
+def _name_by_outermost(folder: Path, splits: Any) -> Any:
+    """Take the classes of a folder of images from the outermost folders, as torchvision's ``ImageFolder`` does.
+
+    ``datasets`` takes the innermost: in ``train/cat/indoors/1.png`` the class would be ``indoors``.
+    """
+    import datasets
+
+    below: dict[str, list[tuple[str, ...]]] = {}
+    for key, rows in splits.items():
+        if rows.info.builder_name != "imagefolder" or {*rows.features} != {"image", "label"}:
+            return splits
+        paths = [Path(one["path"]) for one in rows.cast_column("image", datasets.Image(decode=False))["image"]]
+        if not all(path.is_relative_to(folder) for path in paths):  # in an archive
+            return splits
+        several, named = len(splits) > 1, all(path.is_relative_to(folder / key) for path in paths)
+        root = Path(commonpath([path.parent for path in paths])) if several else folder / key if named else folder
+        below[key] = [path.relative_to(root).parts[:-1] for path in paths]
+    places = [one for of_split in below.values() for one in of_split]
+    if not all(places) or not any(len(one) > 1 for one in places):
+        return splits
+    names = sorted({one[0] for one in places})
+    kind = datasets.ClassLabel(names=names)
+    numbers = {key: [names.index(one[0]) for one in of_split] for key, of_split in below.items()}
+    named_again = {
+        key: rows.remove_columns("label").add_column("label", numbers[key], feature=kind)
+        for key, rows in splits.items()
+    }
+    return datasets.DatasetDict(named_again)
 
 
 @contextmanager
