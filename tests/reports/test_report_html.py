@@ -269,13 +269,13 @@ def test_a_difference_of_losses_is_the_second_less_the_first_and_says_what_had_n
 
 
 @pytest.mark.slow
-def test_two_curves_both_ways_are_no_trait_unless_the_first_score_is_one() -> None:
+def test_two_curves_both_ways_are_a_trait_only_if_they_were_planned_as_one() -> None:
     there = curve_table()
     back = there.assign(sender=there["receiver"], receiver=there["sender"])
     both = pd.concat([there, back], ignore_index=True)
-    for score in ("accuracy", "R²", "agreement"):
-        assert f"Where {score} lies" not in Read(render(run_of(both.assign(score=score)))).text
-    assert "Where stripes lies" in Read(render(run_of(both.assign(score="stripes")))).text
+    for plan in ("", "curve"):
+        assert "Where stripes lies" not in Read(render(run_of(both.assign(score="stripes", plan=plan)))).text
+    assert "Where stripes lies" in Read(render(run_of(both.assign(score="stripes", plan="trait")))).text
 
 
 def test_runs_of_other_networks_of_one_name_are_compared_by_their_penalties(tmp_path: Path) -> None:
