@@ -152,7 +152,7 @@ def take_unfinished(store: Store, path: Path = UNFINISHED) -> int:
 
 
 def take_measured(store: Store, results: Path = RESULTS) -> int:
-    """Put what tables show, by today's versions of all parts, into a store that lacks it; return how many trials.
+    """Put the trials that tables show, by today's versions of all parts, into a store; return how many it lacked.
 
     Other experiments read the same trials. Fits that say that they have not converged are left out. Stitches and curves
     of fits are not in tables, so these have none.

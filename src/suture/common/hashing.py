@@ -318,7 +318,7 @@ def _parts(member: object) -> list[object]:
 
 
 def _has_name(function: types.FunctionType) -> bool:
-    """Return whether a function is what a library has under its name; what a library only wraps is not."""
+    """Return whether a library has this very function under its name, and does not only wrap another."""
     if versions(function.__module__) is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The files that the user's code stands in, and what counts as a library.
+"""The files of the user's code, and which modules are a library's.
 
 A function of the user's counts by the text of its file and of every file of the user's that this imports, however deep
 and wherever in it. A text is compared as it is, comments too, since that is what every process can compare. Imports
@@ -51,7 +51,7 @@ class _Sources(dict[str, Any]):
 
 
 def versions(name: object) -> tuple[str, ...] | None:
-    """Return what the library of a module counts by besides names: nothing, or its version; ``None`` for the user's."""
+    """Return the versions that the library of a module counts by, often none; ``None`` if it is the user's."""
     root = name.partition(".")[0] if isinstance(name, str) else ""
     if root in _BY_NAME or root in sys.builtin_module_names or root.startswith(_MADE):
         return ()

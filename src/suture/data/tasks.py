@@ -73,7 +73,7 @@ class Task(ABC):
         return self.classes_on
 
     def chance(self, targets: Tensor) -> float | None:
-        """Return what a constant answer reaches in the first default score; ``None`` if that is not known."""
+        """Return the first default score of a constant answer; ``None`` if that is not known."""
         return None
 
     @abstractmethod

@@ -59,7 +59,7 @@ class TokenShape(tuple[int, ...]):
         return made
 
     def __getnewargs__(self) -> tuple[tuple[int, ...], int, Grid | None]:
-        """Return what copies and pickles are made of."""
+        """Return the arguments from which copies and pickles are made."""
         return tuple(self), self.prefix, self.grid
 
 
@@ -118,7 +118,7 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return outputs
 
     def _derive(self, name: str, args: Sequence[Any], given: Sequence[Tensor], out: Tensor, start: int) -> list[_Dim]:
-        """Return the factors of the dimensions of what an operation gives; a part of a split begins at ``start``."""
+        """Return the factors of an output's dimensions; a part of a split begins at ``start``."""
         found, dims = [_dim(size) for size in out.shape], list(self._of(given[0]))
         if name in _REORDERING:
             return found
@@ -238,7 +238,7 @@ def _deal(factors: Sequence[_Factor], shape: Sequence[int]) -> list[_Dim] | None
 
 
 def lay_out(x: Tensor, followed: Followed, told: Layout | None) -> tuple[int, ...]:
-    """Return the shape of what passes a cut, ``(n, …)``, without the batch; that of tokens with their layout.
+    """Return the shape of the tensor at a cut, without the batch; that of tokens with their layout.
 
     ``told`` is the user's. The shape is plain if nothing but the number of tokens is known, and a guess is left.
     """
@@ -260,7 +260,7 @@ def lay_out(x: Tensor, followed: Followed, told: Layout | None) -> tuple[int, ..
 
 
 def check_layout(tokens: Any) -> Layout | None:
-    """Return what the user says of the tokens. Raises ``NetworkError`` if it is not a layout."""
+    """Return the layout that the user gave. Raises ``NetworkError`` if it is not a layout."""
     match tokens:
         case None:
             return None

@@ -30,7 +30,7 @@ _ACCURACY = "accuracy"
 @final
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What the stitched network and its parents made of every scored sample, by role, each ``(n,)``.
+    """The outcomes of the stitched network and its parents for every scored sample, by role, each ``(n,)``.
 
     ``of`` is ``"classes"`` for steps from the label to the predicted class, else the name of the score whose values
     these are. ``samples`` identifies the samples: outcomes of the same ones can be compared. A sender that is noise, or
@@ -60,7 +60,7 @@ class Outcomes:
 
 @lru_cache(maxsize=256)
 def unpack(text: str) -> Outcomes:
-    """Read what ``Outcomes.pack`` wrote."""
+    """Read outcomes that ``Outcomes.pack`` wrote."""
     head, _, held = zlib.decompress(base64.b85decode(text)).partition(b"\n")
     said = json.loads(head)
     parts = np.split(np.frombuffer(held, np.dtype(said["kind"])), len(said["roles"]))

@@ -359,7 +359,7 @@ def _mean(values: "pd.Series[float]") -> float:
 
 
 def for_text(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table without what only a program reads, for a file or a screen of text."""
+    """Return a table without the columns that only a program reads, for a file or a screen of text."""
     return table.drop(columns="outcomes", errors="ignore")
 
 

@@ -116,7 +116,7 @@ class Trial:
 
     @cached_property
     def facts(self) -> Facts:
-        """What the task says of the score data and the receiver's outputs: layout, positions, unit and chance."""
+        """The task's facts of the score data and the receiver's outputs: layout, positions, unit and chance."""
         return self.task.facts(self.receiver.output_shape, self.score_data.labels)
 
     @property

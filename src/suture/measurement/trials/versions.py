@@ -53,7 +53,7 @@ def spell_versions(versions: Versions) -> str:
 
 
 def read_versions(text: str) -> dict[str, int]:
-    """Read what ``spell_versions`` wrote."""
+    """Read versions that ``spell_versions`` wrote."""
     pairs = (part.rpartition(" ") for part in text.split(", ") if part)
     return {name: int(version) for name, _, version in pairs}
 

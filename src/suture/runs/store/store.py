@@ -422,7 +422,7 @@ class Plans:
         return list(found.values())
 
     def find_outdated(self) -> str:
-        """Say by which parts of another version it was measured, and what these are now; nothing if by none."""
+        """Name the parts by whose older versions it was measured, with today's; nothing if there are none."""
         if self.format != FORMAT:
             return "the parts of an older Suture, which had one version for all"
         return say_outdated(str(trial.labels.get("versions", "")) for trial in self.trials())

@@ -49,7 +49,7 @@ _OF_BASELINES = ("linear probe", "fine-tuned", "retrained", "plugged in")
 @final
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a study measured at a scale: its ``tables`` by kind, and a ``card`` with counts and times."""
+    """The measurements of a study at a scale: its ``tables`` by kind, and a ``card`` with counts and times."""
 
     study: str
     scale: str
