@@ -118,7 +118,7 @@ def network(model: nn.Module, size: tuple[int, int] = (16, 16), **settings: obje
 
 def layouts(made: Network) -> dict[int, object]:
     shapes = [cut.shape for cut in made.cuts if len(cut.shape) == 2]
-    return {shape[0]: (shape.prefix, shape.grid) if isinstance(shape, TokenShape) else None for shape in shapes}
+    return {shape[0]: None if shape.is_square else (shape.prefix, shape.grid) for shape in shapes}
 
 
 @each("name", PLANTED)
@@ -188,6 +188,8 @@ def test_an_unknown_grid_warns_where_one_is_needed_and_tokens_of_texts_never_do(
     for family, shapes in {TokensToMaps(): (made, (4, 2, 4)), MapsToTokens(): ((4, 2, 4), made)}.items():
         with pytest.warns(UserWarning, match=r"tokens 10×8 for a line.*name it: Network\(…, tokens=\(prefix tokens"):
             family.check(*shapes)
+    with pytest.warns(UserWarning, match="tokens 10×8 for 3×3 behind 1 prefix tokens, because their grid is unknown"):
+        TokensToMaps().check(TokenShape((10, 8), is_square=True), (4, 2, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert stitch_for(made, made) == stitch_for(text, text) == Linear()

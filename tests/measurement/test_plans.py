@@ -257,7 +257,6 @@ def test_networks_of_one_name_are_refused(no_work):
         matrix([], data=few_digits())
 
 
-@pytest.mark.filterwarnings("ignore:.* for a line, because their grid is unknown")
 def test_a_matrix_across_kinds_is_planned_without_naming_a_stitch(no_work):
     """Maps, tokens and vectors, every one into every other."""
     a, b = hybrids()

@@ -124,7 +124,6 @@ def test_a_measurement_that_cannot_be_kept_has_failed(monkeypatch):
     assert set(table["error"]) == {"ValueError: no file can hold it"}
 
 
-@pytest.mark.filterwarnings("ignore:.* for a line, because their grid is unknown")
 def test_a_network_that_was_changed_spoils_every_trial_of_its_own_and_no_other():
     a, b = hybrids()
     spoilt = wrap(hybrid(1), "spoilt")

@@ -46,21 +46,23 @@ class TokenShape(tuple[int, ...]):
     """The shape ``(T, D)`` of tokens with their layout; equal to the plain tuple.
 
     The first ``prefix`` tokens are the prefix, and the others lie row by row on ``grid``, (height, width). A grid of
-    ``None`` means that they are known to lie otherwise, or that nothing shows how they lie.
+    ``None`` means that they are known to lie otherwise, or that nothing shows how they lie; ``is_square`` then says
+    that their number is a square, or one more, from which families guess.
     """
 
     prefix: int
     grid: Grid | None
+    is_square: bool
 
-    def __new__(cls, shape: Sequence[int], prefix: int = 0, grid: Grid | None = None) -> Self:
+    def __new__(cls, shape: Sequence[int], prefix: int = 0, grid: Grid | None = None, is_square: bool = False) -> Self:
         """Make a shape with a layout."""
         made = super().__new__(cls, shape)
-        made.prefix, made.grid = prefix, grid
+        made.prefix, made.grid, made.is_square = prefix, grid, is_square
         return made
 
-    def __getnewargs__(self) -> tuple[tuple[int, ...], int, Grid | None]:
+    def __getnewargs__(self) -> tuple[tuple[int, ...], int, Grid | None, bool]:
         """Return the arguments from which copies and pickles are made."""
-        return tuple(self), self.prefix, self.grid
+        return tuple(self), self.prefix, self.grid, self.is_square
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ def _deal(factors: Sequence[_Factor], shape: Sequence[int]) -> list[_Dim] | None
 def lay_out(x: Tensor, followed: Followed, told: Layout | None) -> tuple[int, ...]:
     """Return the shape of the tensor at a cut, without the batch; that of tokens with their layout.
 
-    ``told`` is the user's. The shape is plain if nothing but the number of tokens is known, and a guess is left.
+    ``told`` is the user's.
     """
     shape = tuple(x.shape[1:])
     if len(shape) != 2:
@@ -256,7 +258,7 @@ def lay_out(x: Tensor, followed: Followed, told: Layout | None) -> tuple[int, ..
         return TokenShape(shape, 0, (1, count))
     if tokens is not None:
         return TokenShape(shape) if tokens.after or not tokens.grid else TokenShape(shape, tokens.before, tokens.grid)
-    return shape if any(isqrt(n) ** 2 == n for n in (count, count - 1)) else TokenShape(shape)
+    return TokenShape(shape, is_square=any(isqrt(n) ** 2 == n for n in (count, count - 1)))
 
 
 def check_layout(tokens: Any) -> Layout | None:

@@ -64,7 +64,7 @@ class Seen:
             height, width = shape[1:] or (1, 1)
             return cls(len(shape), shape[0], height, width)
         tokens, channels = shape
-        if isinstance(shape, TokenShape):
+        if isinstance(shape, TokenShape) and not shape.is_square:
             return cls(2, channels, *(shape.grid or (1, tokens)), shape.prefix)
         for extra in (0, 1):
             side = isqrt(tokens - extra)
@@ -146,9 +146,13 @@ class _Regridded(AffineStitch):
         super().check(sender, receiver)
         for side, shape in (("sender", sender), ("receiver", receiver)):
             if isinstance(shape, TokenShape) and shape.grid is None:
+                seen = Seen.of(shape)
+                guess = (
+                    f"{seen.height}×{seen.width} behind {seen.prefix} prefix tokens" if shape.is_square else "a line"
+                )
                 warnings.warn(
-                    f"{self} takes the {side}'s {spell_shape(shape)} for a line, because their grid is unknown; if "
-                    "they have one, name it: Network(…, tokens=(prefix tokens, (height, width)))",
+                    f"{self} takes the {side}'s {spell_shape(shape)} for {guess}, because their grid is unknown; name "
+                    "it: Network(…, tokens=(prefix tokens, (height, width))), or (0, None) for a line",
                     stacklevel=2,
                 )
 
