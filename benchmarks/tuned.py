@@ -1,96 +1,93 @@
-"""The networks and seams on which the default fit's units and its search for a rate were chosen, and how it does there.
+"""The networks and seams on which the default fit was tuned, and how it does there.
 
-``train DATA`` trains the networks into ``runs/tuned`` (about an hour of one core). ``look DATA`` fits a stitch at
-each seam in each of several units and prints what validation says after 140 and after 1,120 steps, and the score of
-what ``Converged`` keeps within that cap. ``rates DATA`` prints at the seams ``EARLY``, for three stitch seeds, which
-rates are found if lower ones are tried only where the loss rises at the first, as until version 15, and which since;
-where they differ, it fits both to the end. ``slower DATA`` fits at the seams ``OVERFITTED`` as ``Converged`` does, on
-batches of 256, and at a third of the rate, which falls later. None of these networks or seams judges the fit: those of
-``benchmarks.reference`` do, which are other networks.
+``train DATA`` trains the networks into ``runs/tuned`` (twenty minutes of one core). ``fit DATA`` fits a stitch at each
+seam and prints the score, the steps and the seconds. ``arms DATA`` lets every pair of units and rate descend alone, and
+prints the validation loss and error and the test error at every look, the best of which the rules of
+``fits.averaged`` should find. None of these networks or seams judges the fit: those of ``benchmarks.reference`` do,
+which are other networks.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partialmethod
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
 
 import suture
 from benchmarks.reference import load_data
-from suture.fits import averaged, converged
-from suture.fits.averaged import AveragedDescent, Make
-from suture.fits.coordinates import ALIKE, WHITE
-from suture.fits.optimisers import SGD, Constant
+from suture.common.names import make
+from suture.core.activations.cache import Activations
+from suture.fits import converged
+from suture.fits.averaged import Arm
+from suture.fits.coordinates import WHITE
+from suture.fits.optimisers import SGD, AdamW, Constant
 from suture.zoo.models import resolve
+from suture.zoo.training.augment import CropFlip
 from suture.zoo.training.loop import train
 from suture.zoo.training.recipe import Recipe
 
 FOLDER = Path(__file__).parents[1] / "runs" / "tuned"
-STEPS = (140, 1120)
+RIDGES, RATES = (None, 1000.0, WHITE), (0.3, 0.1, 0.0333, 0.01)  #: of the arms that are compared
 FIT = 10_000  #: images that a stitch is fitted on, and at most as many are scored
-LONG, SHORT = "blocks=(2,2,2,2)", "blocks=(1,1,1,1)"
+SHORT = "blocks=(1,1,1,1)"
 COLOURED = Recipe(epochs=4, optimiser=SGD(lr=0.1, nesterov=False, weight_decay=1e-4), schedule=Constant())
-NETWORKS = {
-    "colour-50": (f"zoo:resnet,{LONG},width=16,stem=7x7", COLOURED),
-    "colour-40": (f"zoo:resnet,{SHORT},width=16,stem=7x7", COLOURED),
-    "digit-41": (f"zoo:resnet,{SHORT},width=16,stem=7x7", COLOURED),
-    "resnet-30": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6)),
-    "resnet-31": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6)),
-    "myrtle-30": ("zoo:myrtle,width=16", Recipe(epochs=6)),
-    "myrtle-31": ("zoo:myrtle,width=16", Recipe(epochs=6)),
-    "small-30": ("zoo:cnn,dense=4", Recipe(epochs=6)),
-    "small-31": ("zoo:cnn,dense=4", Recipe(epochs=6)),
+STACKED = "zoo:cnn,dense=3,image=(64,32),classes=100"
+PLAIN = Recipe(epochs=12, batch=64, optimiser=SGD(lr=0.01, nesterov=False, weight_decay=0.0), schedule=Constant())
+TOKENS = Recipe(epochs=5, optimiser=AdamW(lr=1e-3, weight_decay=0.05), augment=CropFlip())
+KINDS = {
+    "mlp": ("zoo:mlp,width=64,depth=9,inputs=3072", PLAIN),
+    "small": ("zoo:cnn,dense=4", Recipe(epochs=6)),
+    "cnn": (STACKED, PLAIN),
+    "colour": (f"zoo:resnet,{SHORT},width=16,stem=7x7", COLOURED),
+    "digit": (f"zoo:resnet,{SHORT},width=16,stem=7x7", COLOURED),
+    "resnet": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6, precision="fast")),
+    "myrtle": ("zoo:myrtle,width=16", Recipe(epochs=6, precision="fast")),
+    "vit": ("zoo:vit,dim=64,depth=4,heads=4", TOKENS),
 }
+PAIRS = dict.fromkeys(KINDS, (30, 31)) | {"colour": (40,), "digit": (41,)}
+NETWORKS = {f"{kind}-{seed}": KINDS[kind] for kind, seeds in PAIRS.items() for seed in seeds}
 SEAMS = (
-    ("colour-50", "layer4.1", "digit-41", "layer1.0"),
-    ("colour-40", "layer4.0", "digit-41", "layer1.0"),
-    ("resnet-30", "avgpool", "resnet-31", "layer1.0"),
-)
-EARLY = (
-    ("myrtle-30", "stage1.relu", "myrtle-31", "stage3.pool"),
-    ("myrtle-31", "stage1.norm", "myrtle-30", "stage4.conv"),
-    ("small-30", "conv1_relu", "small-31", "conv2_relu"),
-    ("small-31", "conv2_relu", "small-30", "fc1_relu"),
-    ("small-30", "pool2", "small-31", "pool2"),
-    ("small-31", "fc1_relu", "small-30", "fc2"),
-)
-OVERFITTED = (
-    ("resnet-30", "layer2.0", "resnet-31", "layer1.0"),
-    ("resnet-30", "layer2.0", "myrtle-30", "stage2.conv"),
-    ("myrtle-31", "stage3.pool", "myrtle-30", "stage2.conv"),
-    ("myrtle-31", "stage2.conv", "resnet-31", "layer2.0"),
+    ("mlp-30", "block2.relu", "mlp-31", "block6.relu"),
+    ("mlp-31", "block7.relu", "mlp-30", "block2.linear"),
     ("small-30", "conv2_relu", "small-31", "fc1_relu"),
-    ("small-31", "fc1_relu", "small-30", "fc2"),
+    ("small-31", "pool2", "small-30", "pool1"),
+    ("cnn-30", "pool2", "cnn-31", "conv2_relu"),
+    ("cnn-31", "fc1_relu", "cnn-30", "pool2"),
+    ("colour-40", "layer4.0", "digit-41", "layer1.0"),
+    ("resnet-30", "layer1.0", "resnet-31", "layer3.0"),
+    ("resnet-31", "layer3.0", "resnet-30", "layer2.0"),
+    ("myrtle-30", "stage2.conv", "myrtle-31", "stage3.pool"),
+    ("resnet-30", "layer2.0", "myrtle-30", "stage2.conv"),
+    ("vit-30", "blocks.1", "vit-31", "blocks.2"),
+    ("vit-31", "blocks.2", "myrtle-31", "stage3.relu"),
 )
-SLOWER, LATER = 3.0, 9  #: the factors by which the rate is lower and by which it falls later
-SEEDS = 3
 
 
-def load(name: str, data: Path) -> suture.Network:
+def load(name: str, data: Path, folder: Path = FOLDER) -> suture.Network:
     """Load a network that was trained here."""
-    path = FOLDER / f"{name}.safetensors"
+    path, kind = folder / f"{name}.safetensors", name.split("-")[0]
     if not path.exists():
         sys.exit(f"{path} is not there; train it first: python -m benchmarks.tuned train {data}")
-    kind = name.split("-")[0]
-    return suture.load_network(
-        NETWORKS[name][0], checkpoint=str(path), example=load_data(data, kind).example, name=name
-    )
+    example = load_data(data, kind).example
+    return suture.load_network(KINDS[kind][0], checkpoint=str(path), example=example, name=name)
 
 
-def train_all(data: Path) -> None:
-    """Train the networks that are not there."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, (source, recipe) in NETWORKS.items():
-        path = FOLDER / f"{name}.safetensors"
+def train_all(data: Path, names: Sequence[str], folder: Path = FOLDER) -> None:
+    """Train those of the networks that are not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        path = folder / f"{name}.safetensors"
         if path.exists():
             continue
         kind, seed = name.split("-")
-        images, built = load_data(data, kind), resolve(source)
+        (source, recipe), images = KINDS[kind], load_data(data, kind)
+        built = resolve(source)
         model = train(built.factory, images.fit, recipe, int(seed), preprocess=built.preprocess)
         save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, path)
         print(f"trained {name}", flush=True)
@@ -104,95 +101,50 @@ def join(sender: str, sender_cut: str, receiver: str, receiver_cut: str, data: P
     return seam, replace(limited, validation=source.validation)
 
 
-def compare_rates(data: Path) -> None:
-    """Print the rates that are found with and without a turn to lower ones and, where they differ, both fits."""
-    found: list[float] = []
-    find = AveragedDescent._find_rate
-
-    def noted(self: AveragedDescent, tries: int, turn: bool, *, allowed: bool) -> None:
-        find(self, tries, turn and allowed)
-        found.append(self.rate)
-
-    for names in EARLY:
+def fit_all(data: Path, text: str, only: Sequence[str], seeds: int) -> None:
+    """Print how a fit does at each seam, the activations cached."""
+    for names in SEAMS:
+        if only and names[0] not in only:
+            continue
         seam, images = join(*names, data)
+        cache = Activations()
         print("{} {} → {} {}".format(*names), flush=True)
-        for seed in range(SEEDS):
-            made = {}
-            for cap in (2 * averaged.FIRST, converged.CAP):
-                if cap > 2 * averaged.FIRST and made[False][0] == made[True][0]:
-                    continue
-                for allowed in (False, True):
-                    AveragedDescent._find_rate = partialmethod(noted, allowed=allowed)  # type: ignore[method-assign,assignment]
-                    found.clear()
-                    fit = suture.fits.Converged(cap=cap)
-                    trial = suture.Trial(seam, images.fit, images.validation, images.score, fit=fit, seed=seed)
-                    measured = suture.measure(trial)
-                    made[allowed] = list(found), measured
-            for allowed, (rates, measured) in made.items():
-                said = "turning down" if allowed else "up, or down if the loss rises"
-                ran = measured.converged or measured.steps > 1_000
-                found_rates = ", ".join(f"{rate:.3f}" for rate in rates)
-                score = f"; {100 * measured.scores['accuracy'].value:.2f} %, {measured.steps:,} steps" if ran else ""
-                print(f"    seed {seed}, {said}: rates {found_rates}{score}", flush=True)
-
-
-def look(data: Path) -> None:
-    """Print how the default fit descends at each seam, by the ridge of its units and by its own choice."""
-    ways: dict[str, Callable[[Make, float], AveragedDescent]] = {
-        f"{ridge:g} × the mean": lambda make, _, ridge=ridge: make(ridge)  # type: ignore[misc]
-        for ridge in (ALIKE, 1.0, WHITE)
-    }
-    ways["its own choice"] = averaged.choose_units
-    looks: list[tuple[int, float]] = []
-    take = AveragedDescent._go_on
-
-    def noted(self: AveragedDescent, ahead: int, tolerance: float) -> bool:
-        better = take(self, ahead, tolerance)
-        looks.append((self.step, self.best.least.error / self.scale))
-        return better
-
-    AveragedDescent._go_on = noted  # type: ignore[method-assign]
-    for sender, sender_cut, receiver, receiver_cut in SEAMS:
-        seam, images = join(sender, sender_cut, receiver, receiver_cut, data)
-        print(f"{sender} {sender_cut} → {receiver} {receiver_cut}")
-        for name, choose in ways.items():
-            looks.clear()
-            converged.choose_units = choose  # type: ignore[attr-defined]
-            fit = suture.fits.Converged(cap=max(STEPS))
-            trial = suture.Trial(seam, images.fit, images.validation, images.score, fit=fit)
-            measured = suture.measure(trial)
-            said = ", ".join(f"{100 * error:.1f} after {step:,}" for step, error in looks if step in STEPS)
-            score = measured.scores["accuracy"].value
-            print(f"    {name:16} errors [%] {said}; accuracy {100 * score:.1f}", flush=True)
-
-
-def compare_slower(data: Path) -> None:
-    """Print what validation and test images say of the default fit, of larger batches, and of a lower rate."""
-    find, steady = AveragedDescent._find_rate, averaged.STEADY
-
-    def find_lower(self: AveragedDescent, tries: int, turn: bool) -> None:
-        find(self, tries, turn)
-        self.rate /= SLOWER
-
-    for names in OVERFITTED:
-        seam, images = join(*names, data)
-        print("{} {} → {} {}".format(*names))
-        for name, batch, slower in (("default", 64, False), ("batches of 256", 256, False), ("lower rate", 64, True)):
-            AveragedDescent._find_rate = find_lower if slower else find  # type: ignore[method-assign]
-            averaged.STEADY = LATER * steady if slower else steady  # type: ignore[misc]
-            fit = suture.fits.Converged(batch=batch)
+        pose = partial(suture.Trial, seam, images.fit, images.validation, images.score)
+        suture.measure(pose(fit=suture.fits.LeastSquares()), cache)
+        for seed in range(seeds):
             begun = time.process_time()
-            measured = suture.measure(suture.Trial(seam, images.fit, images.validation, images.score, fit=fit))
-            seconds, error = time.process_time() - begun, 1 - measured.scores["accuracy"].value
-            said = f"validation loss {measured.validation_loss:.4f}, test error {100 * error:.2f} %"
-            print(f"    {name:16} {said}; {measured.steps:,} steps, {seconds:.0f} s", flush=True)
+            measured = suture.measure(pose(fit=make("fit", text), seed=seed), cache)
+            seconds, gained = time.process_time() - begun, measured.gained
+            said = "" if gained is None else f", gained {100 * gained.value:.2f} ± {100 * gained.error:.2f}"
+            print(
+                f"    {100 * measured.scores['accuracy'].value:.2f} % after {measured.steps:,} steps, {seconds:.1f} s; "
+                f"converged: {measured.converged}{said}; loss {measured.validation_loss:.4f}",
+                flush=True,
+            )
+
+
+def compare_arms(data: Path, only: Sequence[str]) -> None:
+    """Print what every arm finds at each seam, alone."""
+    for ridge in RIDGES:
+        for rate in RATES:
+            print(f"{'plain' if ridge is None else f'ridge {ridge:g}'}, rate {rate:g}")
+            alone = lambda ground, ridge=ridge, rate=rate: Arm(ground, ridge, rate)  # noqa: E731
+            with patch.object(converged, "race", alone):
+                fit_all(data, "converged", only, 1)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "look", "rates", "slower"))
+    parser.add_argument("what", choices=("train", "fit", "arms"))
     parser.add_argument("data", type=Path, help="a folder with mnist and cifar10, as the hub lays them out")
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="networks, or senders of seams")
+    parser.add_argument("--fit", default="converged", metavar="FIT", help="a fit, as on Suture's command line")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="stitch seeds")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    do = {"train": train_all, "look": look, "rates": compare_rates, "slower": compare_slower}
-    do[given.what](given.data)
+    if given.what == "train":
+        train_all(given.data, given.only or list(NETWORKS))
+    elif given.what == "fit":
+        fit_all(given.data, given.fit, given.only, given.seeds)
+    else:
+        compare_arms(given.data, given.only)

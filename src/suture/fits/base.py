@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar
 
 import torch
@@ -18,7 +18,7 @@ from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification, Task
 
 State = dict[str, Tensor]
-"""Parameters, or whatever else a fit needs to go on, by name."""
+"""Parameters by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +42,17 @@ class Side:
 
     def run(self, suffix: nn.Module, represented: Tensor, chosen: Tensor) -> Tensor:
         """Return what a suffix gives for chosen samples, which a stitch has represented."""
-        given = (represented,) if self.inputs is None else (represented, self.inputs[chosen].to(represented.device))
-        out: Tensor = suffix(*given)
-        return out
+        return run_suffix(suffix, represented, self.inputs_of(chosen, represented.device))
+
+    def inputs_of(self, chosen: Tensor, device: torch.device) -> Tensor | None:
+        """Return the inputs that a suffix reads of chosen samples, on a device; ``None`` if it reads none."""
+        return None if self.inputs is None else self.inputs[chosen].to(device)
+
+
+def run_suffix(suffix: nn.Module, represented: Tensor, inputs: Tensor | None) -> Tensor:
+    """Return the outputs of a suffix for represented tensors and the inputs that it reads beside them, if any."""
+    out: Tensor = suffix(represented) if inputs is None else suffix(represented, inputs)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +67,6 @@ class Problem:
     where: str  #: in words, for messages
     fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, if there may be one
     task: Task = Classification()  #: what outputs and labels mean
-    begun: State | None = None  #: what the same fit, with less work allowed, left when it had not converged
     shapes: tuple[Shape, Shape] = None  # type: ignore[assignment]  # of sender and receiver; by default the sides'
 
     def __post_init__(self) -> None:
@@ -81,27 +88,40 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class Gained:
+    """What the last doubling of a fit's work gained: ``value`` ± ``error``, as a share of the validation samples.
+
+    ``error`` is the standard error of the paired difference.
+    """
+
+    value: float
+    error: float
+
+    @property
+    def most(self) -> float:
+        """The value and its error together."""
+        return self.value + self.error
+
+
+@dataclass(frozen=True)
 class FitReport:
     """How a fit went.
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better, ``None`` if the fit cannot say: a closed form, or one
     that takes all its steps anyway.
-    ``gap`` estimates what is left: the share of validation images that further steps would set right, extrapolated from
-    the last doublings of the work; ``None`` if the fit has nothing to estimate it from. ``start`` says where a descent
-    began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did not go as
-    planned. ``state`` is what the fit needs to go on, if it has not converged and could. ``validation_loss`` is that of
-    the parameters that were kept, nan if the fit did not look.
+    ``gained`` is what the last doubling of the work gained, ``None`` if the fit does not say. ``start`` says where a
+    descent began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did
+    not go as planned. ``validation_loss`` is that of the parameters that were kept, nan if the fit did not look.
     """
 
     steps: int = 0
     converged: bool | None = None
     curve: tuple[CurvePoint, ...] = ()
-    gap: float | None = None
+    gained: Gained | None = None
     start: str = ""
     kept: str = ""
     notes: tuple[str, ...] = ()
-    state: State | None = field(default=None, repr=False, compare=False)
     validation_loss: float = math.nan
 
 
@@ -144,11 +164,7 @@ class Fit(ABC):
         return self
 
     def deepened(self) -> "Fit | None":
-        """Return the same fit with more work allowed, which goes on where this one ended; ``None`` if there is none."""
-        return None
-
-    def draft(self) -> "Fit | None":
-        """Return the same fit with little work allowed, from whose end this one goes on; ``None`` if there is none."""
+        """Return the same fit with more work allowed, to be begun anew; ``None`` if there is none."""
         return None
 
     @abstractmethod

@@ -19,7 +19,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
-from suture.fits.averaged import Best, Look, err_always
+from suture.fits.averaged import Look, find_best
 from suture.fits.base import Fit, FitReport, Problem
 from suture.fits.converged import Converged
 from suture.fits.descent import CHUNK, Random, TaskLoss
@@ -45,7 +45,7 @@ PUBLISHED_START = TaskLoss(
 class BestOf(Fit):
     """Of several fits the one with the least error on the validation data.
 
-    If all are hardly better than a constant, and chance may have made the difference, the least loss decides.
+    Of those whose errors chance does not tell from the least, it is the one with the lowest loss.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
@@ -88,15 +88,13 @@ class BestOf(Fit):
                 found.append((look, fit, report))
         if not found:
             raise FitError(f"no fit of {problem.where} has a finite validation loss; try a smaller learning rate")
-        best = Best(found[0][0], err_always(problem, len(problem.validation.labels)))
-        for look, _, _ in found:
-            best.add(look)
-        kept, report = next((fit, report) for look, fit, report in found if look is best.kept)
-        stitch.load_state_dict(best.kept.state)
+        best = find_best([look for look, _, _ in found])
+        kept, report = next((fit, report) for look, fit, report in found if look is best)
+        stitch.load_state_dict(best.state)
         stitch.eval()
         known = [each.converged for _, _, each in found]
         converged = None if None in known else all(known)
-        loss = best.kept.loss
+        loss = best.loss
         return replace(report, steps=steps, converged=converged, kept=report.kept or str(kept), validation_loss=loss)
 
     def __str__(self) -> str:
@@ -117,4 +115,4 @@ def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look
             )
             losses.append(problem.task.losses(outputs, labels).double())
             wrong.append(problem.task.errors(outputs, labels))
-    return Look(stitch.state_dict(), torch.cat(wrong), float(torch.cat(losses).mean()))
+    return Look(stitch.state_dict(), torch.cat(wrong), float(torch.cat(losses).mean()), 0)

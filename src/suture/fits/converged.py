@@ -7,8 +7,7 @@
    seen to agree (``fits.suffix``).
 
 bansal2021, section 2, defines the penalty by the smallest task loss over the family. ``Converged`` descends until a
-doubling of the work gains less than the tolerance; one that reached its cap leaves its state, from which another with a
-larger cap goes on, to the same bits as one that ran that far at once. ``Quick`` takes a fixed number of steps.
+doubling of the work gains nothing, ``Quick`` takes a fixed number of steps.
 """
 
 import math
@@ -39,11 +38,10 @@ from suture.core.stitches import (
 from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification
 from suture.fits import convex
-from suture.fits.averaged import FIRST, HELD_OUT, AveragedDescent, Make, choose_units
-from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, State
-from suture.fits.coordinates import ALIKE
-from suture.fits.displaced import displace
+from suture.fits.averaged import FIRST, Ground, race, run_briefly, settle
+from suture.fits.base import CurvePoint, Fit, FitReport, Gained, Problem, Side, State
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
+from suture.fits.restarts import Draw, begin_again, displace
 from suture.fits.suffix import choose_suffix
 
 ROWS = 2**15  #: positions from which the closed form's moments are taken
@@ -51,47 +49,35 @@ WORK = 5e9  #: multiply-adds for them, at most, unless samples are few
 SAMPLES = 1024  #: samples that are not few
 RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the sender's features
 PROBED = 256  #: samples on which suffixes are compared
-CAP = 2**8 * FIRST + 8 * FIRST  #: steps: ``FIRST`` doubled eight times, and some at the lower rate
-DRAFT = 4 * FIRST  #: steps of a first picture
+CAP = 128 * FIRST  #: steps, of the arm that is left and after it
 DEEPER = 4  #: times as large is the next cap
 DEEPEST = 16 * CAP  #: steps of the largest
-TOLERANCE = 0.001  #: the share of the validation images that a doubling of the work must gain
 
 
 @keyed_as("Converged")
 @final
 @dataclass(frozen=True)
 class Converged(Fit):
-    """The closed form, then a descent on the task loss until a doubling of the work gains less than ``tolerance``.
+    """The closed form, then a descent on the task loss until a doubling of the work gains nothing.
 
-    ``tolerance`` is a share of the validation images, by default 0.001 or one image, whichever is more. ``cap`` is the
-    most steps of ``batch`` samples from each start, those left out that other rates and units were tried for; a fit
-    that reaches it says that it has not converged. Looks come after 70, 140, 280 … steps, and a cap between two counts
-    as the lower; one below 1,120 is passed while chance does not tell which units are better. Steps do not depend on
-    the cap: a larger one goes on where a smaller one ends. A family that has no closed form begins at random. While a
-    class is hardly ever named in the end, it begins again, up to three times: first where the receiver names that
-    class, if such a place is found, then at random. The best of all starts is kept.
-    Raises ``FitError`` if the tolerance is less than one validation image, or the loss is not finite at any rate.
+    Four arms begin it, of which the best goes on (``fits.averaged``). It ends after ``patience`` doublings in a row
+    that gain nothing, first at the rate of that arm, then at a fifth of it. It has converged if the last doubling
+    gained less than half a point, its standard error included (``gained`` of the report). ``cap`` is the most steps of
+    ``batch`` samples from each start, those of the other arms left out; a fit that reaches it has not converged. A
+    family that has no closed form begins at random. While a class is hardly ever named in the end, it begins again, up
+    to three times: first where the receiver names that class, if such a place is found, then at random. The best of
+    all starts is kept. Raises ``FitError`` if the loss is not finite at any rate.
     """
 
-    tolerance: float | None = None
     cap: int = CAP
-    batch: int = 64
-    version: ClassVar[int] = 3  #: 1, 2 and 3 were versions 15, 16 and 17 of the measuring code as a whole
+    batch: int = 256
+    patience: int = 1
+    version: ClassVar[int] = 4  #: 1, 2 and 3 were versions 15, 16 and 17 of the measuring code as a whole
 
     def __post_init__(self) -> None:
-        _check_steps(self, "cap", FIRST * 2)
-        if self.tolerance is not None and not 0 < self.tolerance < 1:
-            raise FitError(f"{self}: tolerance must lie between 0 and 1; 0.001 is a tenth of a percentage point")
-
-    def check_validation(self, validated: int) -> None:
-        """Raise ``FitError`` if so many validation samples cannot tell a gain as small as the tolerance."""
-        least = 1 / min(validated, HELD_OUT)
-        if self.tolerance is not None and self.tolerance < least:
-            raise FitError(
-                f"{self}: {min(validated, HELD_OUT):,} validation samples tell no gain below one of them; give a "
-                f"tolerance of at least {math.ceil(least * 1e6) / 1e6:g}, or leave it out"
-            )
+        _check_steps(self, "cap", 2 * FIRST)
+        if check_whole("Converged: patience", self.patience, FitError) < 1:
+            raise FitError(f"Converged(patience={self.patience}): patience must be at least 1")
 
     def reads(self, shape: Shape) -> float:
         """Return the number of samples whose receiver activations the closed form needs."""
@@ -103,32 +89,34 @@ class Converged(Fit):
         return Converged(cap=2 * FIRST, batch=self.batch)
 
     def deepened(self) -> Fit | None:
-        """Return the same with ``DEEPER`` times the cap; ``None`` beyond ``DEEPEST``."""
-        return replace(self, cap=DEEPER * self.cap) if DEEPER * self.cap <= DEEPEST else None
-
-    def draft(self) -> Fit | None:
-        """Return the same with a cap of ``DRAFT``; ``None`` if that is no less."""
-        return replace(self, cap=DRAFT) if self.cap > DRAFT else None
+        """Return the same with ``DEEPER`` times the cap and the patience for as much; ``None`` beyond ``DEEPEST``."""
+        if DEEPER * self.cap > DEEPEST:
+            return None
+        return replace(self, cap=DEEPER * self.cap, patience=self.patience + int(math.log2(DEEPER)))
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""
-        self.check_validation(len(problem.validation.labels))
-        tolerance = max(self.tolerance or TOLERANCE, 1 / min(len(problem.validation.labels), HELD_OUT))
-        return _fit(problem, stitch, lambda make: choose_units(make, tolerance).run(self.cap, tolerance), self.batch)
+
+        def descend(ground: Ground, draw: Draw) -> FitReport:
+            way = settle(ground, race(ground), self.cap, self.patience)
+            way, start = begin_again(ground, way, draw, self.cap, self.patience)
+            return replace(ground.report(way, claims=True), start=start)
+
+        return _fit(problem, stitch, descend, self.batch)
 
 
 @keyed_as("Quick")
 @final
 @dataclass(frozen=True)
 class Quick(Fit):
-    """The descent of ``Converged`` for a fixed number of ``steps``, for maps of thousands of seams.
+    """The arms of ``Converged`` for a fixed number of ``steps`` in all, for maps of thousands of seams.
 
-    It does not choose its units, which are of one size, and cannot say whether it has converged, unless the seam is
-    convex. 0 steps leave it at the closed form.
+    It cannot say whether it has converged, unless the seam is convex. 0 steps leave it at the closed form.
     """
 
-    steps: int = 280
-    batch: int = 64
+    steps: int = 420
+    batch: int = 128
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         _check_steps(self, "steps", 0)
@@ -139,8 +127,11 @@ class Quick(Fit):
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""
-        descend = (lambda make: make(ALIKE).run_briefly(self.steps)) if self.steps else None
-        return _fit(problem, stitch, descend, self.batch)
+
+        def descend(ground: Ground, _draw: Draw) -> FitReport:
+            return ground.report(run_briefly(ground, self.steps), claims=False)
+
+        return _fit(problem, stitch, descend if self.steps else None, self.batch)
 
 
 def _check_steps(fit: Converged | Quick, name: str, least: int) -> None:
@@ -153,7 +144,7 @@ def _check_steps(fit: Converged | Quick, name: str, least: int) -> None:
 
 # --- the closed form, and the convex problem --------------------------------------------------------------------------
 
-Descend = Callable[[Make], FitReport]
+Descend = Callable[[Ground, Draw], FitReport]
 """Lowers the task loss of a stitch, in place."""
 
 
@@ -164,7 +155,7 @@ def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: in
     """
     stitch.eval()
     if next(stitch.parameters(), None) is None:
-        return FitReport(converged=True, gap=0.0)
+        return FitReport(converged=True, gained=Gained(0.0, 0.0))
     bare = _without_batchnorms(problem, stitch)
     maps = _load_closed_forms(problem, bare)
     start = "closed form" if maps else "random"
@@ -184,7 +175,7 @@ def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Desc
         head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
             return replace(_solve_convex(problem, bare, maps, head), notes=notes)
-    report = descend(partial(AveragedDescent, problem, bare.stitch, chosen.run, batch, partial(bare.draw, problem)))
+    report = descend(Ground(problem, bare.stitch, chosen.run, batch), partial(bare.draw, problem))
     return replace(report, notes=(*notes, *report.notes))
 
 
@@ -285,5 +276,5 @@ def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: co
     maps[0] = found.affine
     bare.parts[0].load(found.affine)
     curve = (CurvePoint(0, math.nan, found.start_loss), CurvePoint(found.iterations, found.fit_loss, found.loss))
-    gap = 0.0 if found.converged else None
-    return FitReport(found.iterations, found.converged, curve, gap=gap, validation_loss=found.loss)
+    gained = Gained(0.0, 0.0) if found.converged else None
+    return FitReport(found.iterations, found.converged, curve, gained, validation_loss=found.loss)

@@ -13,7 +13,7 @@ A step on ``U`` and ``v`` is ``rate / √(features read)``. A layer that reads m
 A zero-padded convolution is not centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -25,6 +25,7 @@ from torch.func import functional_call
 
 from suture.common.scaling import deviation, unit_of
 from suture.core.stitches.base import ScaleAndShift
+from suture.fits.base import State
 from suture.fits.descent import is_padded, rows_of, run_watched
 
 MEASURED = 256  #: samples whose means, deviations and covariances are taken, at least
@@ -53,25 +54,25 @@ class _Read:
     back: Tensor | None = None
 
 
+Reads = Mapping[nn.Module, _Read]
+"""What every layer of a stitch reads and gives."""
+
+
 class Coordinates:
     """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
 
-    ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the
-    stitch before ``write``. Without a ``ridge`` the coordinates are plain: a layer's parameters are only scaled, by one
-    number each, the size of what it reads, and what it gives varies by.
+    ``reads`` says what each layer reads and gives (``measure_layers``). Nothing is written into the stitch before
+    ``write``.
     """
 
-    def __init__(self, stitch: nn.Module, sent: Tensor, ridge: float | None = ALIKE) -> None:
+    def __init__(self, stitch: nn.Module, reads: Reads) -> None:
         self.stitch = stitch
-        self.free: dict[str, Tensor] = {}
+        self.free: State = {}
         self.steps: dict[str, float] = {}
-        self._made: list[Callable[[], Iterator[tuple[str, Tensor]]]] = []
-        self._freed: list[Callable[[dict[str, Tensor]], Iterator[tuple[str, Tensor]]]] = []
+        self._made: list[Callable[[State], Iterator[tuple[str, Tensor]]]] = []
+        self._freed: list[Callable[[State], Iterator[tuple[str, Tensor]]]] = []
         self.rotated = False  #: whether the ridge makes a difference
         known: set[int] = set()
-        positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
-        some = max(MEASURED, min(ROTATED_BY // positions, 4 * MEASURED))
-        reads = _measure_layers(stitch, sent[:some], ridge)
         with torch.no_grad():
             for path, layer in stitch.named_modules():
                 own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
@@ -85,9 +86,9 @@ class Coordinates:
         for tensor in self.free.values():
             tensor.requires_grad_()
 
-    def parameters(self) -> dict[str, Tensor]:
+    def parameters(self) -> State:
         """Return the parameters of the stitch, made of the free tensors."""
-        return {name: tensor for make in self._made for name, tensor in make()}
+        return {name: tensor for make in self._made for name, tensor in make(self.free)}
 
     def __call__(self, sent: Tensor) -> Tensor:
         """Return what the stitch gives for activations, with gradients to the free tensors."""
@@ -97,27 +98,18 @@ class Coordinates:
         """Return the free tensors as an optimiser takes them, each with its own rate."""
         return [{"params": [tensor], "lr": rate * self.steps[name]} for name, tensor in self.free.items()]
 
-    def express(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the free tensors that mean these parameters of such a stitch, by name."""
+    def load(self, parameters: State) -> None:
+        """Give the free tensors the values that mean these parameters of such a stitch, by name."""
         with torch.no_grad():
-            return {name: tensor.contiguous() for free in self._freed for name, tensor in free(parameters)}
+            for free in self._freed:
+                for name, tensor in free(parameters):
+                    self.free[name].copy_(tensor)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return copies of the free tensors."""
-        return {name: tensor.detach().clone() for name, tensor in self.free.items()}
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go back to an earlier state."""
+    def mean(self, state: Sequence[Tensor]) -> State:
+        """Return the parameters of the stitch that values of the free tensors, in their order, mean."""
         with torch.no_grad():
-            for name, tensor in self.free.items():
-                tensor.copy_(state[name])
-
-    def write(self) -> None:
-        """Write what the free tensors mean into the stitch."""
-        own = dict(self.stitch.named_parameters())
-        with torch.no_grad():
-            for name, tensor in self.parameters().items():
-                own[name].copy_(tensor)
+            given = dict(zip(self.free, state, strict=True))
+            return {name: tensor.contiguous() for make in self._made for name, tensor in make(given)}
 
     def _add_layer(self, prefix: str, layer: Layer, read: _Read) -> None:
         weight = layer.weight.detach()
@@ -132,7 +124,7 @@ class Coordinates:
             taps = lambda w: w.flatten(2).sum(2) @ read.mean if w.ndim == 4 else w @ read.mean  # noqa: E731
         names = f"{prefix}weight", f"{prefix}bias"
 
-        def free(own: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        def free(own: State) -> Iterator[tuple[str, Tensor]]:
             yield names[0], _mix(own[names[0]] / unit, read.into)
             if layer.bias is not None:
                 yield names[1], (own[names[1]] + taps(own[names[0]])) / read.out_std
@@ -141,17 +133,17 @@ class Coordinates:
         for name, value in free({f"{prefix}{name}": each.detach() for name, each in layer.named_parameters()}):
             self._add(name, value, step)
 
-        def make() -> Iterator[tuple[str, Tensor]]:
-            made = _mix(self.free[names[0]], read.back) * unit
+        def make(given: State) -> Iterator[tuple[str, Tensor]]:
+            made = _mix(given[names[0]], read.back) * unit
             yield names[0], made
             if layer.bias is not None:
-                yield names[1], self.free[names[1]] * read.out_std - taps(made)
+                yield names[1], given[names[1]] * read.out_std - taps(made)
 
         self._made.append(make)
 
     def _add_other(self, name: str, parameter: Tensor) -> None:
         self._add(name, parameter.detach().clone(), OTHERS)
-        self._made.append(lambda: iter([(name, self.free[name])]))
+        self._made.append(lambda given: iter([(name, given[name])]))
         self._freed.append(lambda own: iter([(name, own[name].detach().clone())]))
 
     def _add(self, name: str, value: Tensor, step: float) -> None:
@@ -170,8 +162,14 @@ def _mix(weight: Tensor, by: Tensor | None) -> Tensor:
     return weight if by is None else torch.einsum("oc...,cj->oj...", weight, by)
 
 
-def _measure_layers(stitch: nn.Module, sent: Tensor, ridge: float | None) -> dict[nn.Module, _Read]:
-    """Measure what every layer of a stitch, in evaluation mode, reads and gives on some activations."""
+def measure_layers(stitch: nn.Module, sent: Tensor, ridge: float | None) -> Reads:
+    """Measure the features that every layer of a stitch, in evaluation mode, reads and gives on activations ``(n, …)``.
+
+    Without a ``ridge`` the units are plain: a layer's parameters are only scaled, by one number each, the size of what
+    it reads, and what it gives varies by.
+    """
+    positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
+    some = max(MEASURED, min(ROTATED_BY // positions, 4 * MEASURED))
     rows: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
 
     def see(layer: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
@@ -179,7 +177,7 @@ def _measure_layers(stitch: nn.Module, sent: Tensor, ridge: float | None) -> dic
         read.append(rows_of(layer, given[0]).float())
         gave.append(rows_of(layer, out).float())
 
-    run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent, see)
+    run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent[:some], see)
     measure = _measure_plainly if ridge is None else partial(_measure, ridge)
     return {layer: measure(layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
 

@@ -50,11 +50,8 @@ class Progress:
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Note that ``what`` is done, or has failed with an ``error``."""
 
-    def drafted(self, what: str) -> None:
-        """Note that there is a first picture of ``what``, which will be gone on with."""
-
     def updated(self, table: Callable[[], pd.DataFrame]) -> None:
-        """Note that more is known; ``table()`` makes the table of it, drafts among its rows."""
+        """Note that more is known; ``table()`` makes the table of it."""
 
     def end(self) -> None:
         """Note that all work has ended."""
@@ -119,7 +116,6 @@ class _Shown(Progress):
         self._to_do = {TRIALS: total - done - (networks - trained), NETWORKS: networks - trained}
         self._took: dict[str, list[float]] = {kind: [] for kind in self._to_do}  # seconds of those finished here
         self._elsewhere = dict.fromkeys(self._to_do, 0)  # how many other processes have finished
-        self._drafting = 0.0  # seconds that drafts took
         self.running.clear()
 
     def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
@@ -145,11 +141,6 @@ class _Shown(Progress):
         else:
             self._took[kind].append(task.gone)
 
-    def drafted(self, what: str) -> None:
-        """Count the time it took as work, but no trial as done."""
-        task = self._end(what, TRIALS)
-        self._drafting += task.gone if task is not None else 0.0
-
     def _end(self, what: str, kind: str) -> Running | None:
         """Take a task from those that are running here, if it is one of them."""
         task = next((task for task in self.running if (task.what, task.kind) == (what, kind)), None)
@@ -170,7 +161,7 @@ class _Shown(Progress):
             told = [task.gone + left for task in running if task.kind == kind and (left := task.left) is not None]
             if took or told:
                 means[kind] = fmean([*took, *told])
-        worked = self._drafting + sum(map(sum, self._took.values())) + sum(task.gone for task in running)
+        worked = sum(map(sum, self._took.values())) + sum(task.gone for task in running)
         worked += sum(self._elsewhere[kind] * mean for kind, mean in means.items())
         rest = 0.0  # seconds of work
         for kind, mean in means.items():

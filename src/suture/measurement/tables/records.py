@@ -26,7 +26,8 @@ Record = dict[str, Any]
 class Described:
     """A trial in words: its key, the labels of its rows, and the name and unit of each of its scores.
 
-    ``deepens`` is the key of the trial whose fit it goes on with, under the same labels: its rows take their place.
+    ``deepens`` is the key of the trial that it repeats with more work allowed, under the same labels: its rows take
+    their place.
     """
 
     key: str
@@ -54,7 +55,7 @@ def record(result: Measurement | Failure) -> Record:
         "steps": result.steps,
         "start": result.start,
         "converged": result.converged,
-        "gap": result.gap,
+        "gained": None if result.gained is None else asdict(result.gained),
         "validation_loss": None if isnan(result.validation_loss) else result.validation_loss,
         "alone": dict(result.alone),
         "outcomes": "" if result.outcomes is None else result.outcomes.pack(),

@@ -65,7 +65,8 @@ COLUMNS: dict[str, str] = {
     "steps": "Int64",
     "start": "str",  # of the descent: closed form, random; empty if unknown
     "converged": "boolean",  # empty if the fit cannot say
-    "gap": "float64",  # in the unit, of the accuracy alone: what further steps would gain
+    "gained": "float64",  # pp, on the validation samples: what the last doubling of the fit's work gained
+    "gained_error": "float64",  # its standard error
     "task": "str",  # what outputs and labels mean; empty if unknown, which is classification
     "plan": "str",  # curve, matrix or trait; empty if it was planned by hand
     "versions": "str",  # of the parts that the trial used, such as Converged 3; empty if unknown
@@ -86,7 +87,7 @@ _APART = [f"apart_{name}{end}" for name in MEASURES for end in ("", "_low", "_hi
 _LATER: dict[str, str | float] = {
     **dict.fromkeys(_APART, float("nan")),
     "start": "",
-    "gap": float("nan"),
+    **dict.fromkeys(("gained", "gained_error"), float("nan")),
     **dict.fromkeys(("task", "plan", "versions", "outcomes", "device", "warning"), ""),
 }  #: what older tables lack: unknown
 
@@ -97,7 +98,7 @@ OVER_STITCHES = "t over stitch seeds and test samples"
 OVER_SAMPLES = "test samples"
 _AVERAGED = [
     *("stitched", "sender_score", "receiver_score", "penalty", "representation_error", *_APART),
-    *("steps", "gap", "seconds"),
+    *("steps", "gained", "gained_error", "seconds"),
 ]
 
 
@@ -125,11 +126,10 @@ def _rows(trial: Described, result: Record) -> list[Row]:
     measured |= {name: result[name] for name in ("representation_error", "steps", "converged")}
     for name, found in result.get("apart", {}).items():
         measured |= {f"apart_{name}{end and '_'}{end}": found[end or "value"] for end in ("", *_SIDES)}
-    measured["start"], gap = result.get("start", ""), result.get("gap")  # records written before have neither
-    gaps = {"accuracy": {"gap": gap}}  # it counts validation images, and says nothing of other scores
-    return [
-        row | measured | gaps.get(str(row["score"]), {}) | _estimates(result["scores"][row["score"]]) for row in scores
-    ]
+    measured["start"] = result.get("start", "")
+    if (gained := result.get("gained")) is not None:  # records written before have neither
+        measured |= {"gained": 100 * gained["value"], "gained_error": 100 * gained["error"]}
+    return [row | measured | _estimates(result["scores"][row["score"]]) for row in scores]
 
 
 def _estimates(score: Record) -> Row:

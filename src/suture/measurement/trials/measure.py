@@ -37,7 +37,6 @@ from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.data.tasks import Classification
 from suture.fits import FitReport, Problem, Side
-from suture.fits.base import State
 from suture.fits.suffix import MakeFused, list_precisions, name_dtype
 from suture.measurement.scores.alone import look_at
 from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
@@ -62,10 +61,9 @@ Represent = Callable[[Tensor], Tensor]
 Outputs = tuple[Tensor, tuple[str, ...]]
 
 
-def measure(trial: Trial, activations: Activations | None = None, begun: State | None = None) -> Measurement:
+def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
     """Measure one trial, with one thread, reusing cached activations.
 
-    ``begun`` is the ``state`` of a measurement of the same trial with less work allowed, which is gone on with.
     Raises ``FitError`` if activations or the loss are not finite, ``FrozenError`` if a network changed, and
     ``DeviceError`` if a GPU's memory runs out.
     """
@@ -77,7 +75,7 @@ def measure(trial: Trial, activations: Activations | None = None, begun: State |
     try:
         with undisturbed(), draws, torch.inference_mode(False), guard_frozen(*trial.seam.networks):
             stitch = build_stitch(trial)
-            problem = replace(make_problem(trial, cache, stitch), begun=begun)
+            problem = make_problem(trial, cache, stitch)
             report = trial.fit.fit(problem, stitch)
             stitch.eval().requires_grad_(False)
             outputs = run_stitched(trial, cache, stitch, problem.fused)
@@ -90,11 +88,11 @@ def measure(trial: Trial, activations: Activations | None = None, begun: State |
     return replace(measurement, seconds=time.perf_counter() - since)
 
 
-def attempt(trial: Trial, activations: Activations | None = None, begun: State | None = None) -> Measurement | Failure:
+def attempt(trial: Trial, activations: Activations | None = None) -> Measurement | Failure:
     """Measure a trial; if that fails, return a ``Failure`` that says why instead of raising."""
     since = time.perf_counter()
     try:
-        return measure(trial, activations, begun)
+        return measure(trial, activations)
     except Exception as error:  # a user's stitch, fit or score may raise anything
         return describe_failure(trial, error, time.perf_counter() - since)
 
@@ -319,8 +317,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         apart=_tell_apart(trial, cache, own_features, stitched_features),
         steps=report.steps,
         converged=report.converged,
-        gap=report.gap,
-        state=report.state,
+        gained=report.gained,
         start=report.start,
         validation_loss=report.validation_loss,
         curve=report.curve,

@@ -38,7 +38,7 @@ from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.data.tasks import Classification, Facts, Task
 from suture.fits import Converged, CurvePoint, Fit
-from suture.fits.base import State
+from suture.fits.base import Gained
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import REFERENCE
 from suture.measurement.scores.intervals import Estimate
@@ -283,8 +283,8 @@ class Measurement:
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
     ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is by how much, as an AUROC, what the
     stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``converged``
-    is ``None`` if the fit cannot say. ``gap`` estimates the share of validation images that further steps would set
-    right, ``None`` if the fit has no estimate; ``start`` says where a descent began, ``validation_loss`` is that of
+    is ``None`` if the fit cannot say. ``gained`` is what the last doubling of its work gained, ``None`` if it does
+    not say; ``start`` says where a descent began, ``validation_loss`` is that of
     what it kept, nan if it did not look. ``outcomes`` are those of every scored sample. ``alone`` says how accurate
     sender and receiver are by themselves, and ``warnings`` why they are not to be trusted. ``seconds`` are of wall
     time. ``notes`` say what did not go as planned and may have changed the last bits: memory that ran out, a fused
@@ -305,11 +305,10 @@ class Measurement:
     notes: tuple[str, ...] = ()
     alone: Mapping[str, Any] = field(default_factory=dict)
     apart: Mapping[str, Estimate] = field(default_factory=dict)
-    gap: float | None = None
+    gained: Gained | None = None
     start: str = ""
     validation_loss: float = float("nan")
     controls: "tuple[Measurement | Failure, ...]" = ()
-    state: State | None = None
     outcomes: Outcomes | None = None
 
     @property

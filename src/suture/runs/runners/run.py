@@ -186,11 +186,9 @@ class Work:
         self.shown = Progress()  # nothing is told before all is counted
         self.trials: dict[str, Trial] = {}  # all that were planned so far, by key
         self.records: dict[str, Record] = {}  # what is known of them, by key
-        self.drafts: dict[str, Record] = {}  # first pictures of others, by key
         self.weights: dict[str, bytes] = {}  # of trained networks that others start from, by key
         self.networks: dict[str, Network] = {}  # trained networks that are stitched, by key
         self.deeper: dict[str, str] = {}  # the key of the trial that goes on with another, by the key of that one
-        self.states: dict[str, bytes] = {}  # of fits that can go on, by key, if there is no store
         self.failed: list[str] = []  # which networks could not be trained, and why
         self.todo: dict[str, Job] = {}  # by key, trainings first, because much waits for them
         self.running: dict[str, Job] = {}
@@ -248,23 +246,10 @@ class Work:
                 task = task.after(self.weights)
                 share = partial(task.share, self.store.activations) if self.store is not None else None
             task = task if self.device is None else task.on(self.device)
-            if isinstance(task, Measuring):
-                task = self._prepare(task)
             self.running[task.key] = task
             self.shown.working_on(task.where, task.kind, share)
             return task
         return None
-
-    def _prepare(self, task: Measuring) -> Measuring:
-        """Return the same, going on from where another fit ended; or ending early, if somebody watches the table."""
-        before = self._find_shallower(task.key)
-        if before is not None:
-            return replace(task, begun=self.states.get(before, b"") if self.store is None else self.store.state(before))
-        return replace(task, draft=self.shown.draws and not task.begun and task.trial.fit.draft() is not None)
-
-    def _find_shallower(self, key: str) -> str | None:
-        """Return the key of the trial that one goes on with; ``None`` if it is not a deeper one."""
-        return next((shallower for shallower, deeper in self.deeper.items() if deeper == key), None)
 
     def _claim(self, task: Job) -> bool:
         """Take the lock of a task, if it may begin; say whether it is ours."""
@@ -276,12 +261,9 @@ class Work:
 
     def _release(self, task: Job) -> None:
         """Give back the lock of a task that is done, and tell ``shown``."""
-        self._give_back(task)
-        self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)
-
-    def _give_back(self, task: Job) -> None:
         if self.locks is not None:
             self.locks.give_back(task.key)
+        self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)
 
     def _can_start(self, task: Job) -> bool:
         return not isinstance(task, TrainingTask) or all(base.key in self.weights for base in task.bases)
@@ -302,31 +284,12 @@ class Work:
     def keep(self, task: Job, outcome: Outcome) -> None:
         """Keep an outcome, on the disk if there is a store."""
         del self.running[task.key]
-        if outcome.is_draft and isinstance(task, Measuring):
-            self._keep_draft(task, outcome)
-            return
-        before = self.drafts.pop(task.key, None)
-        if before is None and isinstance(task, Measuring) and task.begun:
-            before = self.records.get(self._find_shallower(task.key) or "")
-        if before is not None and "seconds" in outcome.record:  # of all its steps, those that were taken before too
-            took = before["seconds"] + outcome.record["seconds"]
-            outcome = replace(outcome, record=outcome.record | {"seconds": took})
         if self.store is not None:
-            self.store.keep(task.kind, task.key, outcome.record, outcome.tensors, outcome.state)
+            self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
             if isinstance(task, TrainingTask) and not outcome.failed:
                 task.tidy(self.store.activations)
-        elif outcome.state:
-            self.states[task.key] = outcome.state
         self._learn(task, outcome.record, outcome.tensors)
         self._release(task)
-        self.shown.updated(self.table)
-
-    def _keep_draft(self, task: Measuring, outcome: Outcome) -> None:
-        """Show a first picture of a trial, and put the trial at the end of the queue; nothing is kept on the disk."""
-        self.drafts[task.key] = outcome.record
-        self.todo[task.key] = Measuring(task.trial, begun=outcome.state)
-        self._give_back(task)
-        self.shown.drafted(task.where)
         self.shown.updated(self.table)
 
     def _take_stored(self, task: Job) -> bool:
@@ -437,11 +400,10 @@ class Work:
 
     def table(self) -> pd.DataFrame:
         """The rows of all that is known; what was planned twice, under the same names, stands once."""
-        records = self.drafts | self.records
-        known = (trial for trial in self._described() if trial.key in records)
+        known = (trial for trial in self._described() if trial.key in self.records)
         known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
         once = {(trial.key, *told_by(trial.labels).values()): trial for trial in known}
-        return table_of((trial, records[trial.key]) for trial in once.values())
+        return table_of((trial, self.records[trial.key]) for trial in once.values())
 
     def end(self) -> None:
         """Release all locks, and write the table."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
 
-from safetensors.torch import load, save
-
 from suture.common.devices import count_devices
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import SHORT
@@ -33,8 +31,6 @@ class Outcome:
 
     record: dict[str, Any]
     tensors: bytes = b""
-    state: bytes = b""  #: what a fit that has not converged needs to go on, as safetensors has it
-    is_draft: bool = False  #: whether the task itself is still to be done, from this state on
 
     @property
     def failed(self) -> bool:
@@ -84,16 +80,10 @@ class Job(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class Measuring(Job):
-    """Measure a trial; on a device, if one is given, else where its networks are.
-
-    ``begun`` is the state of the same trial with less work allowed, as its outcome has it. A ``draft`` ends early; if
-    its fit has converged by then, it is the measurement itself.
-    """
+    """Measure a trial; on a device, if one is given, else where its networks are."""
 
     trial: Trial
     device: str | None = None
-    begun: bytes = b""
-    draft: bool = False
 
     kind: ClassVar[str] = TRIALS
 
@@ -114,19 +104,14 @@ class Measuring(Job):
         except Exception as error:  # a user's model may raise anything on another device
             return Outcome(record(describe_failure(self.trial, error, 0.0)))
         activations.mapped.clear()
-        brief = trial.fit.draft() if self.draft else None
-        allowed = replace(trial, fit=brief) if brief is not None else trial
-        result = attempt(allowed, activations, load(self.begun) if self.begun else None)
-        result = replace(result, trial=trial)
+        result = attempt(trial, activations)
         if isinstance(result, Failure):
             return Outcome(record(result))
         try:
             joined, tensors = stitch_to_save(result)
-            state = save(result.state) if result.state is not None else b""
             read = {"activations": sorted(key[:SHORT] for key in activations.mapped)}
             more = {"stitched": joined} if joined is not None else {}
-            is_draft = brief is not None and result.converged is False
-            return Outcome(record(result) | read | more, tensors, state, is_draft)
+            return Outcome(record(result) | read | more, tensors)
         except Exception as error:  # a user's stitch or score may hold anything
             return Outcome(record(describe_failure(trial, error, result.seconds)))
 

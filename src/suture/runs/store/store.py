@@ -4,8 +4,7 @@
 
     suture.json                what it is: its format
     plans/0001-….json          what was planned: the labels of every trial, in order, with the versions of its parts
-    trials/KEY/                measurement.json, curve.json, stitch.safetensors, stitched.json, done, and
-                               state.safetensors, from which a fit that has not converged can go on
+    trials/KEY/                measurement.json, curve.json, stitch.safetensors, stitched.json, done
     networks/KEY/              card.json, model.safetensors, done
     failed/trials/KEY.json     error and traceback; retried on request
     activations/               a cache: may be deleted
@@ -55,7 +54,8 @@ from suture.runs.store.files import flush, read, text, write, writing_to
 
 FORMAT = 2  #: of the folder
 READ = (1, FORMAT)  #: formats that can be looked at; the first had one version for all parts, and no run goes on in it
-LABEL, DONE, TABLE, STATE = "suture.json", "done", "table.parquet", "state.safetensors"
+LABEL, DONE, TABLE = "suture.json", "done", "table.parquet"
+STATE = "state.safetensors"  #: of fits that older versions could go on with, beside a trial's files
 TRIALS, NETWORKS = "trials", "networks"
 #: For each kind of result, the files of its record and of its tensors; and entries of a record that are files of their
 #: own.
@@ -146,10 +146,6 @@ class Store:
     def tensors(self, kind: str, key: str) -> bytes:
         """Its tensors, as the content of a safetensors file. Raises ``StoreError`` if they are damaged."""
         return self._read(kind, key, FILES[kind][1])
-
-    def state(self, key: str) -> bytes:
-        """What a trial's fit left to go on from; empty if there is nothing. Raises ``StoreError`` if it is damaged."""
-        return self._read(TRIALS, key, STATE) if (self.path / TRIALS / key / STATE).exists() else b""
 
     def _read(self, kind: str, key: str, name: str) -> bytes:
         """Read a file of a result, and compare it with the hash that was written beside it."""
@@ -249,26 +245,26 @@ class Store:
 
     # --- keeping it ---------------------------------------------------------------------------------------------------
 
-    def keep(self, kind: str, key: str, record: Record, tensors: bytes, state: bytes = b"") -> None:
+    def keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
         """Keep a result. What is finished already stays as it is; a failure gives way to a success.
 
         Raises ``OutputError`` if it cannot be written; if the disk is full, cached activations go first.
         """
         with writing_to(self.path):
             try:
-                self._keep(kind, key, record, tensors, state)
+                self._keep(kind, key, record, tensors)
             except OSError as error:
                 if error.errno != ENOSPC:
                     raise
                 ActivationFolder(self.activations, 0).clear()
-                self._keep(kind, key, record, tensors, state)
+                self._keep(kind, key, record, tensors)
 
-    def _keep(self, kind: str, key: str, record: Record, tensors: bytes, state: bytes) -> None:
+    def _keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
         failure = self.path / "failed" / kind / f"{key}.json"
         if record["status"] == "failed":
             write(failure, text(record))
             return
-        self._put(kind, key, contents(kind, record, tensors, state))
+        self._put(kind, key, contents(kind, record, tensors))
         failure.unlink(missing_ok=True)
 
     def _put(self, kind: str, key: str, files: Mapping[str, bytes]) -> None:
@@ -324,13 +320,12 @@ def _read_hashes(folder: Path) -> dict[str, str]:
     return {name: sha for sha, name in (line.split("  ") for line in lines)}
 
 
-def contents(kind: str, record: Record, tensors: bytes, state: bytes = b"") -> dict[str, bytes]:
+def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
     """The files of a result, by name; the last says that all are there, with the SHA-256 of each."""
     description, content = FILES[kind]
     files = {name: text(record[entry]).encode() for entry, name in ASIDE.items() if entry in record}
     files[description] = text({entry: value for entry, value in record.items() if entry not in ASIDE}).encode()
     files[content] = tensors
-    files |= {STATE: state} if state else {}
     files[DONE] = "".join(f"{hashlib.sha256(made).hexdigest()}  {name}\n" for name, made in files.items()).encode()
     return files
 

@@ -1,4 +1,4 @@
-"""Where a receiver names a class, if its own activations do not lead there.
+"""Other starts of a descent, where a class is hardly ever named in the end.
 
 A receiver that was never taught a class may hardly ever name it, whatever the closed form sends. Where it would name
 it, all is far from its own activations, and from these the loss has no slope in that direction. So that place is sought
@@ -7,10 +7,12 @@ names it,
 
     min over v of  mean over samples i of the class:  loss(suffix(y_i + v), class)
 
-A start for a descent on the task is the closed form to the receiver's own activations, those of the class displaced.
+A start for a descent on the task is the closed form to the receiver's own activations, those of the class displaced. If
+no such place is found, or the class stays lost, the next starts are random.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,7 +20,10 @@ from torch import Tensor, nn
 
 from suture.common.scaling import deviation
 from suture.common.seeds import generator
-from suture.fits.base import Problem, Side
+from suture.core.stitches import AffineStitch
+from suture.data.tasks import Classification
+from suture.fits.averaged import Arm, Ground, Way, settle
+from suture.fits.base import Problem, Side, State
 from suture.fits.descent import differentiate
 
 SAMPLES = 64  #: of the class, at most
@@ -29,6 +34,62 @@ DONE = 0.9  #: the share of the samples that is named, after which no more steps
 FOUND = 0.5  #: that share, below which a displacement does not count as found
 MEASURED = 1024  #: samples whose deviations are taken
 LEAST = 0.01  #: deviations below this share of the largest count as this
+LOST = 0.1  #: a class whose share of right images is below this share of all classes' is hardly ever named
+DRAWS = 3  #: other starts, at most, while a class is lost
+ABOVE = 2.0  #: times the share of the commonest class must be right, for that to be the stitch's doing
+DESCENT_RATE = 0.1  #: of a descent from another start, in plain units
+AGAIN = "a class was hardly ever named after the first descent: begun again at random"
+DISPLACED = "a class was hardly ever named after the first descent: begun again where the receiver names it"
+SOUGHT = f"a class is hardly ever named, from the closed form or from {DRAWS} other starts"
+LOST_ALONE = "a class is hardly ever named, from the closed form; this family has no other start"
+
+Draw = Callable[[int, Mapping[int, Tensor]], State]
+"""Gives the parameters of another start: the closed form with some classes displaced, if any, else a random one."""
+
+
+def begin_again(ground: Ground, way: Way, draw: Draw, cap: int, patience: int) -> tuple[Way, str]:
+    """Begin again while a class is lost, ``DRAWS`` times at most, after a first ``way``.
+
+    Returns the way that led to the best look, ``ended`` if all did, and how its start was made, which is empty for the
+    first. Adds notes to the ground's.
+    """
+    ways, how = [way], [""]
+    # A start is parameters alone: a rotation or a norm that a stitch keeps in buffers would stay that of the first.
+    most = 0 if any(buffer.is_floating_point() for buffer in ground.stitch.buffers()) else DRAWS
+    kept = 0
+    while (lost := find_lost(ground)) and ways[-1].ended and len(ways) <= most:
+        displacements: dict[int, Tensor] = {}
+        if len(ways) == 1 and isinstance(ground.problem.family, AffineStitch):
+            displacements, taken = find_displacements(ground.problem, ground.suffix, lost, ground.device)
+            ground.steps += taken
+        own = {name: tensor.detach().to(ground.device) for name, tensor in draw(len(ways) - 1, displacements).items()}
+        start, before = ground.look(own, math.nan, 0), ground.best.kept
+        ground.best.add(start)
+        ways.append(settle(ground, Arm(ground, None, DESCENT_RATE, [start]), cap, patience))
+        how.append("displaced" if displacements else "random")
+        if ground.best.kept is not before:
+            kept = len(ways) - 1
+    ground.notes += {"": [], "displaced": [DISPLACED], "random": [AGAIN]}[how[kept]]
+    ended = all(each.ended for each in ways)
+    if lost and ended:
+        ground.notes.append(SOUGHT if most else LOST_ALONE)
+    return replace(ways[kept], ended=ended), how[kept]
+
+
+def find_lost(ground: Ground) -> list[int]:
+    """Return the classes that are hardly ever named, though more are right than any constant reaches."""
+    problem = ground.problem
+    if problem.task != Classification():
+        return []
+    wrong = ground.best.least.wrong
+    labels = problem.validation.labels[: ground.held_out].cpu()
+    counts = torch.bincount(labels)
+    right = torch.bincount(labels, weights=1 - wrong.double()) / counts
+    share = 1 - float(wrong.double().mean())
+    if share < ABOVE * float(counts.max()) / len(labels):
+        return []
+    taught = torch.bincount(problem.fit.labels.cpu(), minlength=len(counts))[: len(counts)] > 0
+    return [int(label) for label in ((counts > 0) & taught & (right < LOST * share)).nonzero()]
 
 
 def find_displacements(
