@@ -7,6 +7,7 @@
     python -m benchmarks.gpu c FOLDER             seams of that matrix on the processor beside it
     python -m benchmarks.gpu d FOLDER             hernandez2022's smallest and largest ResNet under four conditions
     python -m benchmarks.gpu e DATA               trains what the ledger wants most, on all 50,000 images
+    python -m benchmarks.gpu f FOLDER             steps of the default fit, replayed and one by one; four minutes
 
 ``DATA`` has ``cifar10/`` in the hub's parquet layout, ``FOLDER`` is what ``pack`` made. Run from the repository's root;
 nothing has to be installed if what Suture needs is there. Each stage begins no new work after ``--minutes``, and writes
@@ -31,7 +32,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 LARGEST = 55_000_000  #: bytes of the folder
 PACKED = {"train": 10_000, "test": 10_000}  #: images
-STAGES = {"a": "tests", "b": "matrix", "c": "processor", "d": "hernandez", "e": "training"}
+STAGES = {"a": "tests", "b": "matrix", "c": "processor", "d": "hernandez", "e": "training", "f": "steps"}
 UNUSED = ("datasets", "argcomplete")  #: what Suture needs and the stages do not: they read parquet themselves
 IMPORTED_AS = {
     "pillow": "PIL",
@@ -269,9 +270,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.what == "a":
         run_tests(stage({}))
     else:
-        from benchmarks import gpu_stages
+        from benchmarks import gpu_stages, gpu_steps
 
-        gpu_stages.RUN[given.what](given.folders[0], stage, device, given.tiny)
+        run = gpu_steps.replay if given.what == "f" else gpu_stages.RUN[given.what]
+        run(given.folders[0], stage, device, given.tiny)
     return 0
 
 

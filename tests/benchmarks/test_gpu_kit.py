@@ -114,6 +114,14 @@ def test_records_of_other_work_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_steps_replayed_and_one_by_one(folder: Path, tmp_path: Path) -> None:
+    found = run("f", tmp_path, folder)
+    assert found["complete"]
+    assert found["summary"]["same bits"] == found["summary"]["compared"] == 2, "the processor replays nothing"
+    assert found["summary"]["steps a second by processes"]["1 at once"] > 0
+
+
+@pytest.mark.slow
 def test_hernandez_under_four_conditions(folder: Path, tmp_path: Path) -> None:
     found = run("d", tmp_path, folder)
     assert found["complete"]

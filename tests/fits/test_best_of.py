@@ -166,8 +166,9 @@ def test_every_family_can_be_fitted_by_several(family, sender, receiver):
     held = {name: id(tensor) for name, tensor in stitch.named_parameters()}
     fits = (Random(), LeastSquares(), TaskLoss(steps=4, check=2))
     losses = [validated(p, alone(fit, p, stitch)[0]) for fit in fits]
-    assert BestOf(fits).fit(p, stitch).kept == str(fits[losses.index(min(losses))])
-    assert validated(p, stitch) == min(losses)
+    assert BestOf(fits).fit(p, stitch).kept == str(fits[losses.index(validated(p, stitch))])
+    (errors, loss), (fewest, its_loss) = validated(p, stitch), min(losses)
+    assert errors == fewest or loss < its_loss, "of two that chance does not tell apart, that with the lower loss"
     assert {name: id(tensor) for name, tensor in stitch.named_parameters()} == held, "changed in place"
 
 

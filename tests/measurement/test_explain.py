@@ -417,7 +417,7 @@ def test_what_fails_by_a_fit_that_never_knows_is_said_of_that_fit(fit):
 
 
 def test_what_is_unknown_is_not_called_unconverged():
-    old = table((0.5, 0.5), fit="Converged()").drop(columns=["start", "gap"])
+    old = table((0.5, 0.5), fit="Converged()").drop(columns=["start", "gained", "gained_error"])
     assert one(explain(old).holds, "not shown to be compatible by Converged()")
     none(explain(old).holds, "not converged")
 

@@ -68,7 +68,8 @@ PROMISED = [
     "steps",
     "start",
     "converged",
-    "gap",
+    "gained",
+    "gained_error",
     "task",
     "plan",
     "versions",
@@ -91,7 +92,8 @@ NUMBERS = [
     "penalty_high",
     "representation_error",
     *(name for name in PROMISED if name.startswith("apart_")),
-    "gap",
+    "gained",
+    "gained_error",
     "seconds",
 ]
 COUNTS = ["network_seed", "seed", "n", "steps"]

@@ -113,7 +113,7 @@ def test_a_trait_that_is_neither_good_nor_bad_has_no_penalty():
 
 def test_a_measurement_says_that_its_fit_had_not_converged():
     said = ", not converged"
-    for fit, found in ((Converged(cap=140), True), (LeastSquares(), False)):
+    for fit, found in ((Converged(cap=70), True), (LeastSquares(), False)):
         measurement = measure(trial(fit=fit))
         assert not measurement.converged or not found
         assert (said in measurement.summary, said in repr(measurement)) == (found, found)

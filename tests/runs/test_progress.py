@@ -276,21 +276,6 @@ def test_a_live_table_waits_until_there_is_enough_for_one(clock: Clock) -> None:
     assert live.bar.beneath is None
 
 
-def test_drafts_are_work_but_no_trial_is_done(clock: Clock) -> None:
-    stream = io.StringIO()
-    lines = Lines(stream)
-    lines.begin(2, 0)
-    for _ in range(2):
-        lines.working_on(SEAM)
-        clock.now += 5
-        lines.drafted(SEAM)
-    lines.working_on(SEAM)
-    clock.now += 10
-    lines.done(SEAM, GOOD)
-    lines.end()
-    assert stream.getvalue().splitlines()[-1] == "1/2 trials, 20 s gone, about 10 s left"
-
-
 @pytest.mark.parametrize(
     ("terminal", "settings", "kind"),
     [(True, {"TERM": "xterm"}, Bar), (True, {"TERM": "dumb"}, Lines), (False, {"FORCE_COLOR": "1"}, Lines)],

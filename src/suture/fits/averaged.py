@@ -49,12 +49,14 @@ LADDER = 3  #: further arms in the same units, at most
 BETWEEN = 49  #: steps of a look between the first and the second
 DOUBLINGS = [FIRST * 2**k for k in range(24)]
 MARKS = {*DOUBLINGS, *(BETWEEN * 2**k for k in range(24))}  #: steps at which the last half of some may begin
+LONGER = 4  #: times the steps of the first rate may those at a lower one be, for the fit to be able to claim
 LIKE = 1.5  #: deviations by which errors may differ for looks to be equally good
 CLEAR = 2.0  #: deviations by which errors must differ for the units or the rate to be chosen by them
 LOWER = 5.0  #: the factor by which the rate falls when it is done with
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 2048  #: of them, after ``FIRST`` steps
 DONE = 0.005  #: a fit has converged if its last doubling gained less, as a share of the validation samples
+LITTLE = 2  #: or less than so many samples, if that is more
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
 CHUNK = 256
 UNKNOWN = Gained(math.inf, math.inf)  #: where the looks before had no finite loss
@@ -122,8 +124,9 @@ class Ground:
     """Everything that the arms of one fit have in common: the problem, its batches, the looks and the steps so far.
 
     ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs. ``scale`` is the unit of the task's
-    losses and errors. ``start`` is the look at the stitch as it was, ``best`` the best of all looks, and ``steps``
-    counts all that were taken.
+    losses and errors; ``little`` is the share of the validation samples that a fit may have gained last and yet have
+    converged. ``start`` is the look at the stitch as it was, ``best`` the best of all looks, and ``steps`` counts all
+    that were taken.
     """
 
     def __init__(self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int) -> None:
@@ -131,6 +134,7 @@ class Ground:
         self.device = next(stitch.parameters()).device
         self.batches = Batches(problem, batch, self.device)
         self.held_out = min(HELD_OUT, len(problem.validation.labels))
+        self.little = max(DONE, LITTLE / self.held_out)
         self.scale = problem.task.scale(problem.validation.labels)
         self.curve: list[CurvePoint] = []
         self.notes: list[str] = []
@@ -167,8 +171,7 @@ class Ground:
     def report(self, way: "Way", claims: bool) -> FitReport:
         """Load the best look into the stitch, and say how the fit went, by the way from the start that led there.
 
-        If it ``claims`` anything, it has converged if that way ended by itself and its last doubling gained less than
-        ``DONE``.
+        If it ``claims`` anything, it has converged if that way ended by itself and its last doubling gained ``little``.
         """
         best = self.best.kept
         if not math.isfinite(best.loss):
@@ -177,7 +180,7 @@ class Ground:
             for name, parameter in self.stitch.named_parameters():
                 parameter.copy_(best.state[name])
         gained = self.gained(way.looks)
-        converged = way.ended and gained.most < DONE if claims else None
+        converged = way.ended and gained.most < self.little if claims else None
         said = gained if math.isfinite(gained.most) else None
         curve, notes = tuple(self.curve), tuple(dict.fromkeys(self.notes))
         return FitReport(self.steps, converged, curve, said, notes=notes, validation_loss=best.loss)
@@ -326,15 +329,15 @@ def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Way:
     """Descend until a rate is done with, or until the ``cap`` of steps.
 
     If the last doubling gained too much for the fit to have converged, go on from the best look at a lower rate until
-    that is done with, or has taken as many steps as the higher one.
+    that is done with and the last doubling gained little, or it has taken ``LONGER`` times the steps of the higher one.
     """
     if not exhaust(ground, arm, cap, patience):
         return Way(arm.looks, ended=False)
-    if ground.gained(arm.looks).most < DONE:
+    if ground.gained(arm.looks).most < ground.little:
         return Way(arm.looks, ended=True)
     lower = Arm(ground, arm.ridge, arm.rate / LOWER, arm.looks)
     while exhaust(ground, lower, cap - arm.taken, patience):
-        if lower.taken >= arm.taken or ground.gained(lower.looks).most < DONE:
+        if lower.taken >= LONGER * arm.taken or ground.gained(lower.looks).most < ground.little:
             return Way(lower.looks, ended=True)
     return Way(lower.looks, ended=False)
 

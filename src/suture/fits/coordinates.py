@@ -1,13 +1,16 @@
 """Coordinates of a descent in which one rate suits nearly all seams.
 
-All changes of coordinates are exact and stay within the family:
+All changes of coordinates are exact and stay within the family. *Whitened* ones are
 
     W = σ_y · U · Vᵀ / σ_x        b = σ_y · v − W·μ_x
 
 with ``μ_x`` the mean of what a layer ``y = W·x + b`` reads and ``V`` the eigenvectors of its covariance, along which
 Adam then steps; ``σ_y`` the size of the deviations of all that it gives where the descent begins, and ``σ_x`` the
-deviation along each direction, whose variance ``ridge`` times the mean variance is added to. With a ridge of ``ALIKE``
-that is one size for all but outlying directions, with ``WHITE`` each has its own: which is better depends on the seam.
+deviation along each direction, whose variance ``ridge`` times the mean variance is added to. Whitening fits sooner what
+directions of little variance hold, be it what the receiver needs or noise. *Plain* ones have no ``V``, no ``μ_x`` and
+one ``σ_x``, the root mean square of all that is read: directions of little variance hardly move. Which is better
+depends on the seam.
+
 A step on ``U`` and ``v`` is ``rate / √(features read)``. A layer that reads more channels than ``ROTATED`` has no
 ``V``, and one size. A BatchNorm, in evaluation mode, is such a layer of one feature each, of what it has standardised.
 A zero-padded convolution is not centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
@@ -31,7 +34,6 @@ from suture.fits.descent import is_padded, rows_of, run_watched
 MEASURED = 256  #: samples whose means, deviations and covariances are taken, at least
 ROTATED = 1024  #: channels that are rotated, at most; the eigenvectors of more take seconds
 ROTATED_BY = 2**16  #: positions whose covariance is taken, at most, unless samples are few
-ALIKE = 1000.0  #: a ridge by which only a direction whose variance is beyond so many times the mean has its own size
 WHITE = 0.01  #: a ridge by which each direction has its own size
 LEAST = 1e-3  #: deviations below this share of the largest count as this
 OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
@@ -71,14 +73,12 @@ class Coordinates:
         self.steps: dict[str, float] = {}
         self._made: list[Callable[[State], Iterator[tuple[str, Tensor]]]] = []
         self._freed: list[Callable[[State], Iterator[tuple[str, Tensor]]]] = []
-        self.rotated = False  #: whether the ridge makes a difference
         known: set[int] = set()
         with torch.no_grad():
             for path, layer in stitch.named_modules():
                 own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
                 if isinstance(layer, Layer) and layer in reads and _is_plain(layer) and own.isdisjoint(known):
                     self._add_layer(f"{path}." if path else "", layer, reads[layer])
-                    self.rotated |= reads[layer].into is not None
                     known |= own
             for name, parameter in stitch.named_parameters():
                 if id(parameter) not in known:
@@ -206,7 +206,7 @@ def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Rea
 def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     """The same for every feature: root mean squares of what the layer reads and of what its outputs vary by."""
     if isinstance(layer, Norm | ScaleAndShift):
-        return _measure(ALIKE, layer, read, gave)
+        return _measure(WHITE, layer, read, gave)  # in which no ridge matters
     size = _root_mean_square(read)
     size = size if size > 0 else torch.ones_like(size)
     return _Read(torch.zeros_like(read[0]), size.expand(read.shape[1]), _alike(_deviation(gave)))
