@@ -22,7 +22,7 @@ from suture.common.errors import NetworkError
 from suture.core.network.layouts import TokenShape
 from suture.core.stitches import FullLinear, Linear, MapsToTokens, TokensToMaps, TokensToTokens, stitch_for
 from suture.data.noise import ClusteredNoise
-from suture.fits import LeastSquares, Quick
+from suture.fits import Converged, LeastSquares
 from suture.fits.least_squares import Narrower
 from suture.zoo import load_stitched
 from trained import few_digits
