@@ -26,11 +26,12 @@ from suture.common.seeds import drawing, undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.fused import fuse_suffix
 from suture.fits import LeastSquares, Problem, Side
-from suture.fits.coordinates import Coordinates
+from suture.fits.coordinates import Coordinates, measure_layers
 from suture.fits.descent import draw_batches
 from suture.fits.suffix import choose_suffix
 
 BETAS = (0.9, 0.99)
+RIDGE = 1000.0  #: of the coordinates: one size for nearly all directions
 CLOSED_FORM = 2048  #: images that the closed form and the coordinates are computed from, at most
 WARM_UP = 3  #: steps before one is recorded; kernels are chosen in them
 CHUNK = 2500  #: images of a pass that scores
@@ -84,7 +85,10 @@ class _Group:
         self.own = first.receiver.after(first.receiver_cut)
         self.stitches = [self._closed_form(trial) for trial in trials]
         sent = self._sent(0)
-        self.coordinates = [Coordinates(stitch, x[:CLOSED_FORM]) for stitch, x in zip(self.stitches, sent, strict=True)]
+        self.coordinates = [
+            Coordinates(stitch, measure_layers(stitch, x[:CLOSED_FORM], RIDGE))
+            for stitch, x in zip(self.stitches, sent, strict=True)
+        ]
         cut = first.receiver.cuts.find(first.receiver_cut)
         with torch.no_grad():
             probe = self.stitches[0](sent[0][:256])
@@ -202,8 +206,10 @@ class _Group:
         found = []
         for coordinates, seen in zip(self.coordinates, looks, strict=True):
             loss, rate, free = min(seen, key=lambda look: look[0])
-            coordinates.free.update(free)
-            coordinates.write()
+            own = dict(coordinates.stitch.named_parameters())
+            with torch.no_grad():
+                for name, made in coordinates.mean([free[name] for name in coordinates.free]).items():
+                    own[name].copy_(made)
             found.append((loss, rate))
         return found
 

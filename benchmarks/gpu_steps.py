@@ -2,8 +2,8 @@
 
 At seams of the kit's matrix, ``STEPS`` steps are taken from the closed form in plain and in whitened units, once as
 ``fits.steps`` records and replays them and once with recording switched off. ``off`` is the largest difference of the
-averaged parameters, relative to the largest parameter: 0 if the bits are the same. Steps a second are then counted for
-one, two, four and eight processes that replay at once, each with a stitch of its own.
+averaged parameters, relative to the largest parameter: 0 if the bits are the same. Steps a second are then counted
+for one, two, four and eight processes that replay at once, each with a stitch of its own.
 """
 
 import time
@@ -19,7 +19,7 @@ from suture.core.activations.cache import Activations
 from suture.fits import LeastSquares
 from suture.fits.averaged import Ground
 from suture.fits.coordinates import WHITE
-from suture.fits.steps import Batches, Steps
+from suture.fits.steps import Batches, StaticSteps
 from suture.fits.suffix import choose_suffix
 from suture.measurement.trials.measure import build_stitch, make_problem
 
@@ -42,16 +42,16 @@ def pose(trial: Trial, cache: Activations) -> Ground:
     return Ground(problem, stitch, choose_suffix(problem.suffix, problem.fused, probe).run, BATCH)
 
 
-def make_steps(ground: Ground, ridge: float | None, recorded: bool) -> Steps:
+def make_steps(ground: Ground, ridge: float | None, recorded: bool) -> StaticSteps:
     """Return steps from the closed form that are recorded, if the device can, or are not."""
     batches = Batches(ground.problem, BATCH, ground.device)
-    made = Steps(ground.problem, ground.place(ridge), ground.suffix, batches, RATE)
+    made = StaticSteps(ground.problem, ground.place(ridge), ground.suffix, batches, RATE)
     if not recorded:
         made.note = "recording is switched off"
     return made
 
 
-def time_steps(steps: Steps, count: int) -> float:
+def time_steps(steps: StaticSteps, count: int) -> float:
     """Return how many steps are taken in a second."""
     steps.take(WARMED)
     _wait(steps.device)

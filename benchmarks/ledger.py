@@ -12,6 +12,7 @@ An experiment may take longer than one store lives: what is measured and in no t
 
 import argparse
 import json
+import math
 import os
 import shlex
 import signal
@@ -37,7 +38,7 @@ from suture.core.saving import to_plain
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.table import save
 from suture.measurement.trials.versions import read_versions, say_outdated
-from suture.runs.store.store import NETWORKS, STATE, TRIALS, Store
+from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies import STUDIES, load_result, scale_named
 from suture.studies.base.scale import Scale
 from suture.studies.base.study import bases_of
@@ -129,7 +130,8 @@ def keep_unfinished(store: Store, path: Path = UNFINISHED, results: Path = RESUL
     """Keep the trials of a store that no table has, but for those that may still be deepened; return how many."""
     tables = [pd.read_parquet(table, columns=["trial"]) for table in results.glob("*.trials.parquet")]
     shown = {str(key) for table in tables for key in table["trial"]}
-    kept = [key for key in sorted(store.finished() - shown) if not (store.path / TRIALS / key / STATE).exists()]
+    done = sorted(key for key in store.finished() - shown if store.has(TRIALS, key))
+    kept = [key for key in done if store.record(TRIALS, key)["converged"] is not False]
     path.unlink(missing_ok=True)
     if kept:
         with tarfile.open(path, "w:xz") as archive:
@@ -179,7 +181,8 @@ def _record_of(rows: list[dict[Any, Any]]) -> dict[str, Any]:
     made = {name: first[name] for name in names} | {"curve": [], "scores": {}}
     made |= {"versions": read_versions(first["versions"]), "outcomes": first["outcomes"]}
     made["validation_loss"] = first.get("validation_loss")
-    made["gap"] = next((row["gap"] for row in rows if row["score"] == "accuracy"), None)
+    if first.get("gained", math.nan) > -math.inf:
+        made["gained"] = {"value": first["gained"] / 100, "error": first["gained_error"] / 100}
     made["apart"] = {name: estimate(first, f"apart_{name}") for name in MEASURES if first[f"apart_{name}"] >= 0}
     for row in rows:
         alone = {name: {"value": row[f"{name}_score"]} for name in ("sender", "receiver")}

@@ -280,10 +280,10 @@ def test_a_failed_trial_is_shown_explained_and_gives_exit_code_1(
 
     measure = measuring.measure
 
-    def sometimes(trial: suture.Trial, cache: Any, begun: Any = None) -> Any:
+    def sometimes(trial: suture.Trial, cache: Any) -> Any:
         if trial.control == "untrained sender" or trial.sender_cut == "pool":
             raise FitError(f"the loss at {trial.sender_cut} is\nnot finite")
-        return measure(trial, cache, begun)
+        return measure(trial, cache)
 
     monkeypatch.setattr(measuring, "measure", sometimes)
     code, out, err = run(f"{QUICK},pool --controls itself,untrained-sender --out OUT")
@@ -340,10 +340,10 @@ def test_a_keyboard_interrupt_keeps_what_was_measured(
 
     measure = measuring.measure
 
-    def impatient(trial: suture.Trial, cache: Any, begun: Any = None) -> Any:
+    def impatient(trial: suture.Trial, cache: Any) -> Any:
         if trial.control == "untrained sender":
             raise KeyboardInterrupt
-        return measure(trial, cache, begun)
+        return measure(trial, cache)
 
     monkeypatch.setattr(measuring, "measure", impatient)
     code, out, err = run(f"{QUICK} --out OUT")

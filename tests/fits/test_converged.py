@@ -18,6 +18,7 @@ from suture import Seam, Trial, measure
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Identity, Linear, Orthogonal, Shape, Stitch, StridedConv, UpsampledConv
 from suture.core.stitches.base import Part
+from suture.data.tasks import Regression
 from suture.fits import (
     Converged,
     Fit,
@@ -247,6 +248,28 @@ def test_of_what_chance_does_not_tell_from_the_fewest_errors_the_least_loss_is_k
 
 
 @each(
+    ("constant", "looks", "kept"),
+    [
+        (1.0, [(440, 1.0), (400, 2.0)], 1),
+        (0.46, [(440, 1.0), (400, 2.0)], 0),  # 60 of 1,000 are less than four deviations of 16: the loss decides
+        (0.47, [(440, 1.0), (400, 2.0)], 1),
+    ],
+)
+def test_the_loss_decides_alone_if_a_constant_errs_hardly_more(constant, looks, kept) -> None:
+    made = [replace(look(wrong, loss, n=1000), constant=constant) for wrong, loss in looks]
+    assert averaged.find_best(made) is made[kept]
+
+
+def test_a_constant_errs_where_the_commonest_class_is_not() -> None:
+    p = ground(100).problem
+    labels = torch.tensor([2, 2, 2, 1, 0, 0, 0, 0])
+    classes = replace(p, validation=replace(p.validation, labels=labels))
+    assert averaged.err_always(classes, 8) == 0.5
+    assert averaged.err_always(classes, 5) == pytest.approx(0.4)
+    assert averaged.err_always(replace(classes, task=Regression()), 8) == 1
+
+
+@each(
     ("looks", "gained"),
     [
         ([(50, 2.0, 0)], (0, 0)),
@@ -278,13 +301,13 @@ def test_a_fit_to_shuffled_labels_does_not_keep_the_closed_form() -> None:
 
 def test_the_average_is_of_the_last_half_of_the_steps(monkeypatch) -> None:
     arm = averaged.Arm(ground(), None, 0.1)
-    seen, step = [], steps.Steps._step
+    seen, step = [], steps.StaticSteps._step
 
     def noted(self, *given):
         step(self, *given)
         seen.append(self.coordinates.parameters())
 
-    monkeypatch.setattr(steps.Steps, "_step", noted)
+    monkeypatch.setattr(steps.StaticSteps, "_step", noted)
     for taken in (35, 70, 140):
         found = arm.go_to(taken)
         last = seen[taken // 2 :]
@@ -465,11 +488,11 @@ def test_a_stitch_with_buffers_has_no_other_start(monkeypatch, family, starts) -
     """An orthogonal one keeps its rotation in one, which parameters of another start would not move."""
     monkeypatch.setattr(restarts, "find_lost", lambda _: [3])
     monkeypatch.setattr(restarts, "find_displacements", lambda *_: ({}, 0))
-    monkeypatch.setattr(restarts, "settle", lambda ground, *_: averaged.Way([ground.start], ended=True))
+    monkeypatch.setattr(restarts, "settle", lambda ground, *_: averaged.Trail([ground.start], ended=True))
     p, drawn = trapped(0, nn.Linear(8, 4).requires_grad_(False)), []
     made = built(family, (8,), (8,)).eval()
     here = averaged.Ground(p, made, p.suffix, 64)
-    own, first = dict(made.named_parameters()), averaged.Way([here.start], ended=True)
+    own, first = dict(made.named_parameters()), averaged.Trail([here.start], ended=True)
     restarts.begin_again(here, first, lambda which, _: drawn.append(which) or own, 70, 1)
     assert drawn == list(range(starts))
     assert here.notes == [restarts.SOUGHT if starts else restarts.LOST_ALONE]
@@ -621,6 +644,7 @@ def test_quick_cannot_say_whether_it_has_converged() -> None:
 
 
 def test_a_fit_claims_to_have_converged_if_its_last_doubling_gained_less_than_half_a_point(monkeypatch) -> None:
+    monkeypatch.setattr(averaged, "LITTLE", 0)
     for value, error, claimed in ((0.003, 0.001, True), (0.003, 0.002, False), (-0.01, 0.014, True)):
         monkeypatch.setattr(averaged.Ground, "gained", lambda *_, v=value, e=error: Gained(v, e))
         p, stitch = real("conv", Conv(), fit=300)

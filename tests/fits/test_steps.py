@@ -1,4 +1,4 @@
-"""Steps of the default fit: a plain loop's, and the same if a device records one and replays it."""
+"""StaticSteps of the default fit: a plain loop's, and the same if a device records one and replays it."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from suture.core.stitches import Conv
 from suture.fits.base import Problem
 from suture.fits.coordinates import Coordinates, measure_layers
 from suture.fits.descent import draw_batches
-from suture.fits.steps import BETAS, WARM, Batches, Steps
+from suture.fits.steps import BETAS, WARM, Batches, StaticSteps
 
 RATE, BATCH = 0.1, 64
 
@@ -20,9 +20,9 @@ def place() -> tuple[Problem, Coordinates]:
     return p, Coordinates(stitch, measure_layers(stitch, p.fit.activations, None))
 
 
-def make() -> Steps:
+def make() -> StaticSteps:
     p, coordinates = place()
-    return Steps(p, coordinates, p.suffix, Batches(p, BATCH, torch.device("cpu")), RATE)
+    return StaticSteps(p, coordinates, p.suffix, Batches(p, BATCH, torch.device("cpu")), RATE)
 
 
 def test_they_are_those_of_a_plain_loop() -> None:
@@ -72,7 +72,7 @@ def test_batches_are_drawn_once_for_all() -> None:
 class Replayed:
     """What a recorded step is: the same operations on the same tensors, whatever these hold by then."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: StaticSteps) -> None:
         self.steps, self.replays = steps, 0
 
     def replay(self) -> None:
@@ -83,23 +83,23 @@ class Replayed:
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the processor pass for a GPU, but for the recording."""
-    init = Steps.__init__
+    init = StaticSteps.__init__
 
-    def is_one(self: Steps, *given: object) -> None:
+    def is_one(self: StaticSteps, *given: object) -> None:
         init(self, *given)  # type: ignore[arg-type]
         self.is_cuda = True
 
-    monkeypatch.setattr(Steps, "__init__", is_one)
-    monkeypatch.setattr(Steps, "_step_aside", lambda self, given: self._step(*given))
+    monkeypatch.setattr(StaticSteps, "__init__", is_one)
+    monkeypatch.setattr(StaticSteps, "_step_aside", lambda self, given: self._step(*given))
 
 
-def taken(steps: Steps) -> tuple[dict[str, Tensor], float]:
+def taken(steps: StaticSteps) -> tuple[dict[str, Tensor], float]:
     steps.take(10)
     return steps.mean(10)
 
 
 def test_a_replayed_step_reads_only_what_is_put_in_its_place(pretended: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Steps, "_record", lambda self: Replayed(self))
+    monkeypatch.setattr(StaticSteps, "_record", lambda self: Replayed(self))
     replayed = make()
     state, loss = taken(replayed)
     assert isinstance(replayed._graph, Replayed)
@@ -113,10 +113,10 @@ def test_a_replayed_step_reads_only_what_is_put_in_its_place(pretended: None, mo
 def test_where_recording_fails_steps_run_one_by_one_and_a_note_says_so(
     pretended: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Steps) -> None:
+    def fail(self: StaticSteps) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr(Steps, "_record", fail)
+    monkeypatch.setattr(StaticSteps, "_record", fail)
     refused = make()
     state, _ = taken(refused)
     said = "steps are not recorded on the GPU (operation not permitted when stream is capturing): they run one by one"

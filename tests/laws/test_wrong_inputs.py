@@ -340,7 +340,7 @@ TRIALS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "a class that is none": (lambda: trial(scores=(Accuracy((7,)),)), DataError, "class"),
     "a word for a fit": (lambda: trial(fit="quick"), FitError, "fit='quick'"),
     "half a seed": (lambda: trial(seed=0.5), DataError, "seed=0.5"),
-    "too fine a tolerance": (lambda: trial(fit=Converged(tolerance=1e-6)), FitError, "1e-06"),
+    "no patience": (lambda: Converged(patience=0), FitError, "patience"),
     "no steps": (lambda: Converged(cap=0), FitError, "cap"),
     "a batch of none": (lambda: Quick(batch=0), FitError, "batch"),
     "shuffled scores": (lambda: trial(score_data=data().score.shuffled(0)), DataError, "broken"),

@@ -19,7 +19,8 @@ the descent goes on from its best look at a rate ``LOWER`` times as low.
 
 **A choice.** Of all looks, the closed form among them, those are equally good whose errors chance does not tell from
 the fewest, and of these the one with the lowest loss is kept. Errors come first, because where a receiver cannot name a
-class a lower loss can go with more errors. Fitted to shuffled pairs, it is a constant that is kept.
+class a lower loss can go with more errors. If not even the fewest are clearly fewer than a constant would make, the
+lowest loss of all is kept: else a fit to shuffled pairs would keep its closed form, which still names classes.
 
 **A statement.** ``Gained`` is by how much the best look of the last half of all steps has fewer errors than the best
 one before: what the last doubling of the work gained, with its uncertainty.
@@ -38,9 +39,10 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import FitError
+from suture.data.tasks import Classification
 from suture.fits.base import CurvePoint, FitReport, Gained, Problem, State
 from suture.fits.coordinates import WHITE, Coordinates, Reads, measure_layers
-from suture.fits.steps import Batches, Steps, in_layout
+from suture.fits.steps import Batches, StaticSteps, in_layout
 
 FIRST = 35  #: steps before the first look, which doubles
 ARMS = ((None, 0.1), (WHITE, 0.1))  #: units and rates that begin the race; others follow
@@ -50,6 +52,7 @@ BETWEEN = 49  #: steps of a look between the first and the second
 DOUBLINGS = [FIRST * 2**k for k in range(24)]
 MARKS = {*DOUBLINGS, *(BETWEEN * 2**k for k in range(24))}  #: steps at which the last half of some may begin
 LONGER = 4  #: times the steps of the first rate may those at a lower one be, for the fit to be able to claim
+SURE = 4.0  #: deviations by which an error that chance does not explain lies below a constant's
 LIKE = 1.5  #: deviations by which errors may differ for looks to be equally good
 CLEAR = 2.0  #: deviations by which errors must differ for the units or the rate to be chosen by them
 LOWER = 5.0  #: the factor by which the rate falls when it is done with
@@ -66,18 +69,25 @@ UNKNOWN = Gained(math.inf, math.inf)  #: where the looks before had no finite lo
 class Look:
     """The validation samples that parameters of the stitch get wrong, or how wrong they are, and the mean loss.
 
-    ``steps`` are those that led there from a start.
+    ``steps`` are those that led there from a start, ``constant`` is the error of naming the commonest class always.
     """
 
     state: State
     wrong: Tensor
     loss: float
     steps: int
+    constant: float = 1.0
 
     @property
     def error(self) -> float:
         """The share of wrong samples, or their mean error."""
         return float(self.wrong.double().mean())
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether it is clearly less wrong than a constant would be."""
+        deviation = math.sqrt(self.constant * (1 - self.constant) / len(self.wrong))
+        return self.constant - self.error > SURE * deviation
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -96,20 +106,28 @@ class Look:
 class Best:
     """Of looks the ``least`` wrong one, and the one to be ``kept``.
 
-    That has the lowest loss among those whose errors chance does not tell from the least.
+    That has the lowest loss among those whose errors chance does not tell from the least; of all, if not even the least
+    is clearly less wrong than a constant.
     """
 
     def __init__(self, first: Look) -> None:
-        self.least = self.kept = first
+        self.least = self.lowest = self.likely = first
+
+    @property
+    def kept(self) -> Look:
+        """The look to be kept."""
+        return self.likely if self.least.is_of_use else self.lowest
 
     def add(self, found: Look) -> None:
         """Take one more look into account."""
         if found.rank < self.least.rank:
             self.least = found
-        if not self.kept.is_like(self.least):
-            self.kept = self.least
-        if found.loss < self.kept.loss and found.is_like(self.least):
-            self.kept = found
+        if not self.likely.is_like(self.least):
+            self.likely = self.least
+        if found.loss < self.likely.loss and found.is_like(self.least):
+            self.likely = found
+        if found.loss < self.lowest.loss:
+            self.lowest = found
 
 
 def find_best(looks: Sequence[Look]) -> Look:
@@ -118,6 +136,14 @@ def find_best(looks: Sequence[Look]) -> Look:
     for look in looks[1:]:
         best.add(look)
     return best.kept
+
+
+def err_always(problem: Problem, most: int) -> float:
+    """Return the error of naming the commonest class always, on so many validation samples; 1 if it is no class."""
+    if problem.task != Classification():
+        return 1.0
+    labels = problem.validation.labels[:most].cpu()
+    return 1 - float(torch.bincount(labels).max()) / len(labels)
 
 
 class Ground:
@@ -134,6 +160,7 @@ class Ground:
         self.device = next(stitch.parameters()).device
         self.batches = Batches(problem, batch, self.device)
         self.held_out = min(HELD_OUT, len(problem.validation.labels))
+        self.constant = err_always(problem, self.held_out)
         self.little = max(DONE, LITTLE / self.held_out)
         self.scale = problem.task.scale(problem.validation.labels)
         self.curve: list[CurvePoint] = []
@@ -164,11 +191,11 @@ class Ground:
         loss, errors = float(torch.cat(losses).mean()), torch.cat(wrong).cpu()
         if not math.isfinite(loss):
             loss, errors = math.inf, torch.full(errors.shape, math.inf)
-        found = Look(state, errors, loss, steps)
+        found = Look(state, errors, loss, steps, self.constant)
         self.curve.append(CurvePoint(self.steps, fit_loss, loss))
         return found
 
-    def report(self, way: "Way", claims: bool) -> FitReport:
+    def report(self, way: "Trail", claims: bool) -> FitReport:
         """Load the best look into the stitch, and say how the fit went, by the way from the start that led there.
 
         If it ``claims`` anything, it has converged if that way ended by itself and its last doubling gained ``little``.
@@ -200,7 +227,7 @@ class Ground:
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class Trail:
     """The looks on the way from a start, the start's own first, and whether it ``ended`` before its cap of steps."""
 
     looks: Sequence[Look]
@@ -221,7 +248,7 @@ class Arm:
         self.begun = self.looks[-1].steps
         coordinates = ground.place(ridge)
         coordinates.load(self.seen.state)
-        self.steps = Steps(ground.problem, coordinates, ground.suffix, ground.batches, rate, self.begun)
+        self.steps = StaticSteps(ground.problem, coordinates, ground.suffix, ground.batches, rate, self.begun)
 
     @property
     def taken(self) -> int:
@@ -325,29 +352,29 @@ def race(ground: Ground, budget: float = math.inf) -> Arm:
     return raced.best
 
 
-def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Way:
+def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Trail:
     """Descend until a rate is done with, or until the ``cap`` of steps.
 
     If the last doubling gained too much for the fit to have converged, go on from the best look at a lower rate until
     that is done with and the last doubling gained little, or it has taken ``LONGER`` times the steps of the higher one.
     """
     if not exhaust(ground, arm, cap, patience):
-        return Way(arm.looks, ended=False)
+        return Trail(arm.looks, ended=False)
     if ground.gained(arm.looks).most < ground.little:
-        return Way(arm.looks, ended=True)
+        return Trail(arm.looks, ended=True)
     lower = Arm(ground, arm.ridge, arm.rate / LOWER, arm.looks)
     while exhaust(ground, lower, cap - arm.taken, patience):
         if lower.taken >= LONGER * arm.taken or ground.gained(lower.looks).most < ground.little:
-            return Way(lower.looks, ended=True)
-    return Way(lower.looks, ended=False)
+            return Trail(lower.looks, ended=True)
+    return Trail(lower.looks, ended=False)
 
 
-def run_briefly(ground: Ground, most: int) -> Way:
+def run_briefly(ground: Ground, most: int) -> Trail:
     """Take so many steps in all: half of them in a race, if that allows one, else by the first arm alone."""
     raced = most // 2 >= (len(ARMS) + 2) * FIRST
     arm = race(ground, most // 2 - 2 * FIRST) if raced else Arm(ground, *ARMS[0])
     arm.go_to(arm.taken + most - ground.steps)
-    return Way(arm.looks, ended=True)
+    return Trail(arm.looks, ended=True)
 
 
 def exhaust(ground: Ground, arm: Arm, cap: int, patience: int) -> bool:

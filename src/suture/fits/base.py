@@ -148,11 +148,6 @@ class Fit(ABC):
         """The fits that it is made of, such as its start."""
         return ()
 
-    def check_validation(self, validated: int) -> None:
-        """Raise ``FitError`` if the fit, or one that it is made of, cannot do with so many validation samples."""
-        for part in self.parts:
-            part.check_validation(validated)
-
     def check_task(self, task: Task) -> None:
         """Raise ``FitError`` if the fit, or one that it is made of, is not for a task."""
         for part in self.parts:

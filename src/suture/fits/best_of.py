@@ -19,7 +19,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
-from suture.fits.averaged import Look, find_best
+from suture.fits.averaged import Look, err_always, find_best
 from suture.fits.base import Fit, FitReport, Problem
 from suture.fits.converged import Converged
 from suture.fits.descent import CHUNK, Random, TaskLoss
@@ -115,4 +115,5 @@ def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look
             )
             losses.append(problem.task.losses(outputs, labels).double())
             wrong.append(problem.task.errors(outputs, labels))
-    return Look(stitch.state_dict(), torch.cat(wrong), float(torch.cat(losses).mean()), 0)
+    constant = err_always(problem, len(side.labels))
+    return Look(stitch.state_dict(), torch.cat(wrong), float(torch.cat(losses).mean()), 0, constant)

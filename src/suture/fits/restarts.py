@@ -22,7 +22,7 @@ from suture.common.scaling import deviation
 from suture.common.seeds import generator
 from suture.core.stitches import AffineStitch
 from suture.data.tasks import Classification
-from suture.fits.averaged import Arm, Ground, Way, settle
+from suture.fits.averaged import Arm, Ground, Trail, settle
 from suture.fits.base import Problem, Side, State
 from suture.fits.descent import differentiate
 
@@ -47,7 +47,7 @@ Draw = Callable[[int, Mapping[int, Tensor]], State]
 """Gives the parameters of another start: the closed form with some classes displaced, if any, else a random one."""
 
 
-def begin_again(ground: Ground, way: Way, draw: Draw, cap: int, patience: int) -> tuple[Way, str]:
+def begin_again(ground: Ground, way: Trail, draw: Draw, cap: int, patience: int) -> tuple[Trail, str]:
     """Begin again while a class is lost, ``DRAWS`` times at most, after a first ``way``.
 
     Returns the way that led to the best look, ``ended`` if all did, and how its start was made, which is empty for the

@@ -1,8 +1,9 @@
 """Steps of a descent that leave nothing to decide while they run, so that a GPU can record one and replay it.
 
 The batches are drawn before the descent. Parameters, Adam's moments, the sum of the parameters and the sum of the
-losses stay on the device, and nothing is read back before ``Steps.mean``. On a GPU the first steps run as they are,
-then one is recorded as a CUDA graph and replayed; where recording fails all steps run as they are, and a note says so.
+losses stay on the device, and nothing is read back before ``StaticSteps.mean``. On a GPU the first steps run as they
+are, then one is recorded as a CUDA graph and replayed; where recording fails all steps run as they are, and a note says
+so.
 """
 
 import torch
@@ -39,7 +40,7 @@ class Batches:
         return self._rows[first:last]
 
 
-class Steps:
+class StaticSteps:
     """Steps of Adam on the coordinates of a stitch, batch after batch, with the average of where they lead.
 
     ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs; ``rate`` is Adam's, and its first batch

@@ -95,7 +95,6 @@ class Trial:
         object.__setattr__(self, "scores", tuple(score.for_task(self.task) for score in self.scores))
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
-        self.fit.check_validation(len(self.validation_data))
         self.fit.check_task(self.task)
         check_scores(self.scores, self.score_data, self.sender, self.receiver)
 
