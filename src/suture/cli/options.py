@@ -212,7 +212,7 @@ CONFIG = (
 UNTIL_CONVERGED = option(
     "--until-converged",
     action="store_true",
-    help="go on with the fits that reached their cap, up to sixteen times as far",
+    help="measure fits that have not converged again, with up to sixteen times the steps",
 )
 #: Where and how trials and trainings run.
 RUNNING = (

@@ -66,9 +66,9 @@ def run(
     the table's column ``device`` tells, but the keys are the same. Activations are removed from the store when the run
     is over; they stay if it was stopped. A trial that fails is recorded
     (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
-    ``extend`` lets a store take trials of another plan than its own. ``until_converged`` goes on, four and sixteen
-    times as far as its cap, with every fit that reached it: such a trial has the key of the larger cap and gives what
-    one does that ran that far at once, and its row takes the place of the other's. ``command`` is how a shell would
+    ``extend`` lets a store take trials of another plan than its own. ``until_converged`` measures every trial
+    whose fit has not converged once more with four, then with sixteen times the work allowed: such a trial has the key
+    of that fit, and its row takes the place of the other's. ``command`` is how a shell would
     continue the run, for people who find the folder. ``progress`` hears how far it is: a bar on a terminal and
     lines in a notebook by default, else nothing; ``runners.Lines()`` writes lines, ``runners.Silent()`` nothing.
 
