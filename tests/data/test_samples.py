@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loops import each
 from suture.common.errors import DataError
-from suture.data import Data, Samples
+from suture.data import Data, Samples, load_data
 
 CLASSES = ("cat", "dog", "truck")
 
@@ -368,6 +368,30 @@ def test_limited_validates_on_what_is_not_fitted(monkeypatch: pytest.MonkeyPatch
     assert ids(validation) == ids(data.validation) + ids(data.fit)[40 : 40 + added]
     assert validation.labels.tolist() == [*data.validation.labels, *data.fit.labels[40 : 40 + added]]
     assert validation.name == (f"x/validation and {added} not fitted" if added else "x/validation")
+
+
+def test_what_is_validated_apart_is_scored_no_more_and_filled_up_by_nothing() -> None:
+    data = load_data("digits")
+    made = data.validated_apart(100)
+    assert (len(made.validation), len(made.score)) == (100, len(data.score) - 100)
+    assert {*made.validation.contents} | {*made.score.contents} == {*data.score.contents}
+    assert not {*made.validation.contents} & {*made.score.contents}
+    assert (made.validation.name, made.score.name) == (
+        "digits/score (100 to validate on)",
+        "digits/score (without 100)",
+    )
+    assert made.fit is data.fit
+    limited = made.limited(fit=200, score=50)
+    assert limited.validation is made.validation, "no image that a network may have been trained on"
+    assert limited.score.name == "digits/score (without 100)[:50]"
+    assert data.validated_apart(100).validation.fingerprint == made.validation.fingerprint
+    assert data.validated_apart(150).validation.fingerprint != made.validation.fingerprint
+
+
+@pytest.mark.parametrize("count", [1, 596, 597])
+def test_what_leaves_too_few_on_a_side_cannot_be_apart(count: int) -> None:
+    with pytest.raises(DataError, match=f"{count} of the 597 samples of 'digits/score' to validate on leave fewer"):
+        load_data("digits").validated_apart(count)
 
 
 def test_limited_to_what_there_is_changes_nothing() -> None:

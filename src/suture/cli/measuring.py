@@ -50,6 +50,9 @@ _HOW = (
     option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
     option("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only"),
     option("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only"),
+    option(
+        "--validate-apart", type=at_least(2), metavar="N", help="validate on N images to score, and score the others"
+    ),
 )  #: what is measured, and how
 
 

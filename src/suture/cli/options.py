@@ -282,6 +282,8 @@ def load(chosen: Namespace) -> Any:
     variants = make_all("variant", chosen.variant)
     found = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes, split=chosen.split), *variants)
     given = vars(chosen)
+    apart = given.get("validate_apart")
+    found = found if apart is None else found.validated_apart(apart)
     return found.limited(fit=given.get("fit_samples"), score=given.get("score_samples"))
 
 

@@ -350,6 +350,7 @@ class Data:
     fit: Samples
     validation: Samples
     score: Samples
+    apart: bool = False  #: whether validation was a part of score (``validated_apart``), and is filled up by nothing
 
     def __post_init__(self) -> None:
         for samples in (self.validation, self.score):
@@ -424,12 +425,33 @@ class Data:
             fit=fitted,
             validation=self._extend_validation(fitted),
             score=self.score if score is None else self.score.first(score),
+            apart=self.apart,
         )
+
+    def validated_apart(self, count: int) -> "Data":
+        """Validate on ``count`` of the samples to score, drawn at random, and score only the others.
+
+        For networks that were trained on the samples to validate on, as most published ones were: they know those by
+        heart. The samples that were to validate on are left out. Both roles say so in their names, as
+        ``digits/score (100 to validate on)`` and ``digits/score (without 100)``, and so does every table. The draw is
+        seeded by the score samples' fingerprint; copies of an image stay on one side. Raises ``DataError`` if
+        either side would get fewer than 2 samples.
+        """
+        if not 2 <= check_whole("validated_apart", count) <= len(self.score) - 2:
+            raise DataError(
+                f"{count} of the {len(self.score):,} samples of {self.score.name!r} to validate on leave fewer than 2 "
+                "on one side; give a number between"
+            )
+        order = torch.randperm(len(self.score), generator=generator("apart", self.score.fingerprint))
+        apart, left = keep_apart(order, self.score.contents, count)
+        validation = self.score.take(apart.sort().values, f"{self.score.name} ({count:,} to validate on)")
+        score = self.score.take(left.sort().values, f"{self.score.name} (without {count:,})")
+        return Data(self.name, self.fit, validation, score, apart=True)
 
     def _extend_validation(self, fitted: Samples) -> Samples:
         """Return the samples to validate on if only these are fitted."""
         more = VALIDATED - len(self.validation)
-        if more <= 0 or len(fitted) == len(self.fit):
+        if self.apart or more <= 0 or len(fitted) == len(self.fit):
             return self.validation
         contents, known = self.fit.contents, set(fitted.contents)
         if self.validation.count_among(set(contents)) > SHARED * len(self.validation):
