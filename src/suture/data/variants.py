@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ class Variant(ABC):
                 "change the labels before load_data"
             )
         name = f"{data.name} {self.summary}"
-        changed = {}
+        changed: dict[str, Any] = {}
         for role in ("fit", "validation", "score") if self.everywhere else ("fit", "validation"):
             samples: Samples = getattr(data, role)
             ours = samples.name.startswith(f"{data.name}/")
@@ -600,7 +600,7 @@ def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
         role: _stack_role(getattr(upper, role), getattr(lower, role), f"{name}/{role}", max(channels))
         for role in ("fit", "validation", "score")
     }
-    return Data(name, **roles)
+    return Data(name, roles["fit"], roles["validation"], roles["score"], apart=upper.apart or lower.apart)
 
 
 def _stack_role(above: Samples, below: Samples, name: str, channels: int) -> Samples:

@@ -196,7 +196,7 @@ def stand_in(name: str) -> Data:
         return stack(digits, pictures)
     data, few = load_data("digits"), {"fit": 120, "validation": 13, "score": 60}
     parts = {role: _reshape(getattr(data, role).first(count), name) for role, count in few.items()}
-    return Data(name, **parts)
+    return Data(name, parts["fit"], parts["validation"], parts["score"])
 
 
 def _reshape(samples: Samples, name: str) -> Samples:
