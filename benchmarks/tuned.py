@@ -93,10 +93,12 @@ def train_all(data: Path, names: Sequence[str], folder: Path = FOLDER) -> None:
         print(f"trained {name}", flush=True)
 
 
-def join(sender: str, sender_cut: str, receiver: str, receiver_cut: str, data: Path) -> tuple[suture.Seam, suture.Data]:
+def join(
+    sender: str, sender_cut: str, receiver: str, receiver_cut: str, data: Path, fit: int = FIT
+) -> tuple[suture.Seam, suture.Data]:
     """Return a seam of these networks, and the images to fit, to validate on and to score."""
     source = load_data(data, receiver.split("-")[0])
-    limited = source.limited(fit=FIT, score=min(FIT, len(source.score)))
+    limited = source.limited(fit=min(fit, len(source.fit)), score=min(FIT, len(source.score)))
     seam = suture.Seam(load(sender, data), load(receiver, data), sender_cut, receiver_cut)
     return seam, replace(limited, validation=source.validation)
 
