@@ -1,10 +1,9 @@
 """The networks and seams on which the default fit was tuned, and how it does there.
 
-``train DATA`` trains the networks into ``runs/tuned`` (twenty minutes of one core). ``fit DATA`` fits a stitch at each
-seam and prints the score, the steps and the seconds. ``arms DATA`` lets every pair of units and rate descend alone, and
-prints the validation loss and error and the test error at every look, the best of which the rules of
-``fits.averaged`` should find. None of these networks or seams judges the fit: those of ``benchmarks.reference`` do,
-which are other networks.
+``train DATA`` trains the networks that ``results/tuned`` lacks, half an hour of one core for all, and rounds them to
+half precision. ``fit DATA`` fits a stitch at each seam and prints the score, the steps and the seconds. ``arms DATA``
+lets every pair of units and rate descend alone. None of these networks or seams judges the fit: those of
+``benchmarks.reference`` do, which are other networks.
 """
 
 import argparse
@@ -32,7 +31,7 @@ from suture.zoo.training.augment import CropFlip
 from suture.zoo.training.loop import train
 from suture.zoo.training.recipe import Recipe
 
-FOLDER = Path(__file__).parents[1] / "runs" / "tuned"
+FOLDER = Path(__file__).parents[1] / "results" / "tuned"
 RIDGES, RATES = (None, 1000.0, WHITE), (0.3, 0.1, 0.0333, 0.01)  #: of the arms that are compared
 FIT = 10_000  #: images that a stitch is fitted on, and at most as many are scored
 SHORT = "blocks=(1,1,1,1)"
@@ -89,7 +88,8 @@ def train_all(data: Path, names: Sequence[str], folder: Path = FOLDER) -> None:
         (source, recipe), images = KINDS[kind], load_data(data, kind)
         built = resolve(source)
         model = train(built.factory, images.fit, recipe, int(seed), preprocess=built.preprocess)
-        save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, path)
+        half = {name: each.half() if each.is_floating_point() else each for name, each in model.state_dict().items()}
+        save_file({name: each.contiguous() for name, each in half.items()}, path)
         print(f"trained {name}", flush=True)
 
 
