@@ -46,7 +46,7 @@ class Side:
 
     def inputs_of(self, chosen: Tensor, device: torch.device) -> Tensor | None:
         """Return the inputs that a suffix reads of chosen samples, on a device; ``None`` if it reads none."""
-        return None if self.inputs is None else self.inputs[chosen].to(device)
+        return None if self.inputs is None else self.inputs[chosen.to(self.inputs.device)].to(device)
 
 
 def run_suffix(suffix: nn.Module, represented: Tensor, inputs: Tensor | None) -> Tensor:

@@ -6,9 +6,12 @@ are, then one is recorded as a CUDA graph and replayed; where recording fails al
 so.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from suture.common.devices import CPU
 from suture.common.errors import FitError
 from suture.common.formatting import first_line
 from suture.fits.base import Problem, State, run_suffix
@@ -23,12 +26,16 @@ Given = tuple[Tensor, Tensor, Tensor | None]
 
 
 class Batches:
-    """The batches of a problem's fit samples, in order, on one device: drawn once, for all descents on it."""
+    """The batches of a problem's fit samples, in order: drawn once, for all descents on it, for a stitch on a device.
+
+    Indices lie where the activations do, labels on the device.
+    """
 
     def __init__(self, problem: Problem, size: int, device: torch.device) -> None:
         self._drawn = draw_batches(len(problem.fit.labels), size, problem.seed)
         self._rows: list[Tensor] = []
-        self.device = device
+        sent = problem.fit.activations
+        self.device = sent.device if isinstance(sent, Tensor) else CPU  # what stands for them runs the prefix on rows
         self.labels = problem.fit.labels.to(device)  # once, since a GPU would wait for each batch of them
 
     def rows(self, first: int, last: int) -> list[Tensor]:
@@ -61,8 +68,7 @@ class StaticSteps:
         self.free = list(coordinates.free.values())
         self.device = self.free[0].device
         self.is_cuda = self.device.type == "cuda"
-        fused = self.device.type in ("cpu", "cuda")
-        self.adam = torch.optim.Adam(coordinates.groups(rate), betas=BETAS, fused=fused, capturable=self.is_cuda)
+        self.adam = make_adam(coordinates.groups(rate), capturable=self.is_cuda)
         self.sums = [torch.zeros_like(tensor, requires_grad=False) for tensor in self.free]
         self.loss = torch.zeros((), device=self.device)
         self.begun, self.taken = begun, 0
@@ -149,6 +155,14 @@ class StaticSteps:
         with torch.cuda.graph(graph):
             self._step(*self._static)  # type: ignore[arg-type]
         return graph
+
+
+def make_adam(groups: list[dict[str, Any]], capturable: bool) -> torch.optim.Adam:
+    """Return an Adam that takes its step in one operation, where the device has that."""
+    try:
+        return torch.optim.Adam(groups, betas=BETAS, fused=True, capturable=capturable)
+    except RuntimeError:  # torch lists the devices that have it in no public place
+        return torch.optim.Adam(groups, betas=BETAS, capturable=capturable)
 
 
 def in_layout(sent: Tensor) -> Tensor:
