@@ -31,7 +31,7 @@ TOLERANCE = 1e-4  #: of ``off``: replayed sums may be taken in another order
 
 
 def pose(trial: Trial, cache: Activations) -> Ground:
-    """Return what the arms of a trial's fit have in common, at the closed form."""
+    """Return the ground of the arms of a trial's fit, at the closed form."""
     stitch = build_stitch(trial)
     problem = make_problem(trial, cache, stitch)
     LeastSquares().fit(problem, stitch)

@@ -34,7 +34,7 @@ def mirror(samples: suture.Samples) -> suture.Samples:
 
 
 def main() -> None:
-    """Measure what is not there, and print all."""
+    """Measure the numbers of images that are missing in the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="a folder with mnist and cifar10, as the hub lays them out")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="senders of seams")

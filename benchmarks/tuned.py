@@ -126,7 +126,7 @@ def fit_all(data: Path, text: str, only: Sequence[str], seeds: int) -> None:
 
 
 def compare_arms(data: Path, only: Sequence[str]) -> None:
-    """Print what every arm finds at each seam, alone."""
+    """Print how every arm does at each seam, alone."""
     for ridge in RIDGES:
         for rate in RATES:
             print(f"{'plain' if ridge is None else f'ridge {ridge:g}'}, rate {rate:g}")

@@ -174,7 +174,7 @@ class Ground:
     def place(self, ridge: float | None) -> Coordinates:
         """Return coordinates of the stitch where it is, in units of a ridge."""
         if ridge not in self._reads:
-            self._reads[ridge] = measure_layers(self.stitch, self.problem.fit.activations.to(self.device), ridge)
+            self._reads[ridge] = measure_layers(self.stitch, self.problem.fit.activations, ridge)
         return Coordinates(self.stitch, self._reads[ridge])
 
     def look(self, state: State, fit_loss: float, steps: int, most: int = HELD_OUT) -> Look:
@@ -195,10 +195,10 @@ class Ground:
         self.curve.append(CurvePoint(self.steps, fit_loss, loss))
         return found
 
-    def report(self, way: "Trail", claims: bool) -> FitReport:
-        """Load the best look into the stitch, and say how the fit went, by the way from the start that led there.
+    def report(self, trail: "Trail", claims: bool) -> FitReport:
+        """Load the best look into the stitch, and say how the fit went, by the trail that led there.
 
-        If it ``claims`` anything, it has converged if that way ended by itself and its last doubling gained ``little``.
+        If it ``claims`` anything, it has converged if the trail ended by itself and gained ``little`` in the end.
         """
         best = self.best.kept
         if not math.isfinite(best.loss):
@@ -206,14 +206,14 @@ class Ground:
         with torch.no_grad():
             for name, parameter in self.stitch.named_parameters():
                 parameter.copy_(best.state[name])
-        gained = self.gained(way.looks)
-        converged = way.ended and gained.most < self.little if claims else None
+        gained = self.gained(trail.looks)
+        converged = trail.ended and gained.most < self.little if claims else None
         said = gained if math.isfinite(gained.most) else None
         curve, notes = tuple(self.curve), tuple(dict.fromkeys(self.notes))
         return FitReport(self.steps, converged, curve, said, notes=notes, validation_loss=best.loss)
 
     def gained(self, looks: Sequence[Look]) -> Gained:
-        """Return what the last doubling of the steps of some looks gained, as a share of the validation samples."""
+        """Return the gain of the last doubling of the steps of some looks, as a share of the validation samples."""
         late = [2 * look.steps > looks[-1].steps for look in looks]
         if not any(late):
             return Gained(0.0, 0.0)
@@ -241,9 +241,9 @@ class Arm:
     ``taken`` are its own steps.
     """
 
-    def __init__(self, ground: Ground, ridge: float | None, rate: float, way: Sequence[Look] = ()) -> None:
+    def __init__(self, ground: Ground, ridge: float | None, rate: float, trail: Sequence[Look] = ()) -> None:
         self.ground, self.ridge, self.rate = ground, ridge, rate
-        self.looks = [*(way or (ground.start,))]
+        self.looks = [*(trail or (ground.start,))]
         self.seen = find_best(self.looks)
         self.begun = self.looks[-1].steps
         coordinates = ground.place(ridge)

@@ -89,7 +89,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Gained:
-    """What the last doubling of a fit's work gained: ``value`` ± ``error``, as a share of the validation samples.
+    """The gain of the last doubling of a fit's work: ``value`` ± ``error``, as a share of the validation samples.
 
     ``error`` is the standard error of the paired difference.
     """

@@ -98,9 +98,9 @@ class Converged(Fit):
         """Fit the stitch in place and leave it in evaluation mode."""
 
         def descend(ground: Ground, draw: Draw) -> FitReport:
-            way = settle(ground, race(ground), self.cap, self.patience)
-            way, start = begin_again(ground, way, draw, self.cap, self.patience)
-            return replace(ground.report(way, claims=True), start=start)
+            trail = settle(ground, race(ground), self.cap, self.patience)
+            trail, start = begin_again(ground, trail, draw, self.cap, self.patience)
+            return replace(ground.report(trail, claims=True), start=start)
 
         return _fit(problem, stitch, descend, self.batch)
 

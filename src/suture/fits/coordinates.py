@@ -170,6 +170,7 @@ def measure_layers(stitch: nn.Module, sent: Tensor, ridge: float | None) -> Read
     """
     positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
     some = max(MEASURED, min(ROTATED_BY // positions, 4 * MEASURED))
+    given = sent[:some].to(next(stitch.parameters()).device)
     rows: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
 
     def see(layer: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
@@ -177,7 +178,7 @@ def measure_layers(stitch: nn.Module, sent: Tensor, ridge: float | None) -> Read
         read.append(rows_of(layer, given[0]).float())
         gave.append(rows_of(layer, out).float())
 
-    run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent[:some], see)
+    run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], given, see)
     measure = _measure_plainly if ridge is None else partial(_measure, ridge)
     return {layer: measure(layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
 

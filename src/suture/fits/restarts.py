@@ -47,33 +47,33 @@ Draw = Callable[[int, Mapping[int, Tensor]], State]
 """Gives the parameters of another start: the closed form with some classes displaced, if any, else a random one."""
 
 
-def begin_again(ground: Ground, way: Trail, draw: Draw, cap: int, patience: int) -> tuple[Trail, str]:
-    """Begin again while a class is lost, ``DRAWS`` times at most, after a first ``way``.
+def begin_again(ground: Ground, trail: Trail, draw: Draw, cap: int, patience: int) -> tuple[Trail, str]:
+    """Begin again while a class is lost, ``DRAWS`` times at most, after a first ``trail``.
 
-    Returns the way that led to the best look, ``ended`` if all did, and how its start was made, which is empty for the
-    first. Adds notes to the ground's.
+    Returns the trail that led to the best look, ``ended`` if all did, and how its start was made, empty for the first.
+    Adds notes to the ground's.
     """
-    ways, how = [way], [""]
+    trails, how = [trail], [""]
     # A start is parameters alone: a rotation or a norm that a stitch keeps in buffers would stay that of the first.
     most = 0 if any(buffer.is_floating_point() for buffer in ground.stitch.buffers()) else DRAWS
     kept = 0
-    while (lost := find_lost(ground)) and ways[-1].ended and len(ways) <= most:
+    while (lost := find_lost(ground)) and trails[-1].ended and len(trails) <= most:
         displacements: dict[int, Tensor] = {}
-        if len(ways) == 1 and isinstance(ground.problem.family, AffineStitch):
+        if len(trails) == 1 and isinstance(ground.problem.family, AffineStitch):
             displacements, taken = find_displacements(ground.problem, ground.suffix, lost, ground.device)
             ground.steps += taken
-        own = {name: tensor.detach().to(ground.device) for name, tensor in draw(len(ways) - 1, displacements).items()}
+        own = {name: tensor.detach().to(ground.device) for name, tensor in draw(len(trails) - 1, displacements).items()}
         start, before = ground.look(own, math.nan, 0), ground.best.kept
         ground.best.add(start)
-        ways.append(settle(ground, Arm(ground, None, DESCENT_RATE, [start]), cap, patience))
+        trails.append(settle(ground, Arm(ground, None, DESCENT_RATE, [start]), cap, patience))
         how.append("displaced" if displacements else "random")
         if ground.best.kept is not before:
-            kept = len(ways) - 1
+            kept = len(trails) - 1
     ground.notes += {"": [], "displaced": [DISPLACED], "random": [AGAIN]}[how[kept]]
-    ended = all(each.ended for each in ways)
+    ended = all(each.ended for each in trails)
     if lost and ended:
         ground.notes.append(SOUGHT if most else LOST_ALONE)
-    return replace(ways[kept], ended=ended), how[kept]
+    return replace(trails[kept], ended=ended), how[kept]
 
 
 def find_lost(ground: Ground) -> list[int]:
