@@ -14,7 +14,7 @@ ALIKE = 1000.0  #: a ridge by which all directions have nearly one size
 
 
 def write(stitch: nn.Module, coordinates: Coordinates) -> None:
-    """Give a stitch what the free tensors mean."""
+    """Give a stitch the parameters that the free tensors mean."""
     with torch.no_grad():
         for name, tensor in coordinates.mean(list(coordinates.free.values())).items():
             dict(stitch.named_parameters())[name].copy_(tensor)

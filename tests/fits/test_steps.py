@@ -70,7 +70,7 @@ def test_batches_are_drawn_once_for_all() -> None:
 
 
 class Replayed:
-    """What a recorded step is: the same operations on the same tensors, whatever these hold by then."""
+    """Stands for a recorded step: the same operations on the same tensors, whatever these hold by then."""
 
     def __init__(self, steps: StaticSteps) -> None:
         self.steps, self.replays = steps, 0

@@ -57,7 +57,7 @@ class _Read:
 
 
 Reads = Mapping[nn.Module, _Read]
-"""What every layer of a stitch reads and gives."""
+"""The means and deviations of the features that every layer of a stitch reads and gives."""
 
 
 class Coordinates:
