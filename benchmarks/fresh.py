@@ -1,8 +1,8 @@
 """Twelve closed seams of fresh networks, which judge the default fit once, when all its constants are chosen.
 
-``train DATA`` trains the networks of ``benchmarks.tuned``'s kinds that ``results/fresh`` lacks, of seeds on which nothing
-was tuned. All other commands are those of ``benchmarks.reference``, for seams that are drawn from these networks and
-kept in ``results/fresh``: ``draw``, ``run``, ``judge … --closed``, ``sum`` and ``table``.
+``train DATA`` trains the networks of the kinds of ``benchmarks.tuned`` that ``results/fresh`` lacks, of seeds on which
+nothing was tuned. All other commands are those of ``benchmarks.reference``, for seams that are drawn from these
+networks and kept in ``results/fresh``: ``draw``, ``run``, ``judge … --closed``, ``sum`` and ``table``.
 """
 
 import sys

@@ -9,6 +9,7 @@
     python -m benchmarks.reference sum [--fit FIT]         what is asked of a fit, over the seams that were judged
     python -m benchmarks.reference losses DATA --only ID …  loss and error of a fit and of Adam, by part of the data
     python -m benchmarks.reference longer DATA --only ID …  a fit at 1, 4 and 16 times its work
+    python -m benchmarks.reference drift DATA [--only ID …]  the panel again: what moved since it was judged
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
 ``results/networks``. Every candidate trains a member of the same family (``family_of``), on the first 10,000
@@ -27,7 +28,9 @@ can be chosen on one half of them and read on the other. The candidates, none of
 are complete, those that are not to be looked at before the end only with ``--closed``, validated on images that are not
 fitted, its activations cached, and writes ``results/reference/judged-FIT.json``. ``longer`` writes ``longer-FIT.json``:
 the fit deepened once and twice, with 4 and 16 times the cap, waiting for two and four more doublings that gain nothing,
-since two doublings are four times the work.
+since two doublings are four times the work. ``drift`` measures the seams of ``PANEL`` again with the first stitch seed
+and writes how far scores and seconds moved since they were judged to ``results/reference/drift.json``: a change of the
+code that moves no number shows 0.00 everywhere, and lost speed shows, too.
 
 Suture cuts the networks and brings the closed form; loops, losses and scores are plain torch, in float32 through the
 receiver's own layers. With ``--compiled`` the steps through a ResNet's layers go through ``torch.compile``: the same to
@@ -81,6 +84,11 @@ PLAIN_SEAMS = 6
 TIMES = (1, 4, 16)  #: the work of Suture's fits
 TIMED_STEPS = 15
 NEAR = 0.005  #: of the reference's accuracy, as a fraction
+#: Seams that a later change of the code must fit again: of every kind, chosen for their cost before the fit was pinned.
+PANEL = (
+    *("resnet-2", "resnet-3", "resnet-4", "resnet-5", "resnet-6", "resnet-8", "myrtle-1", "myrtle-3", "vit-1", "vit-3"),
+    *("mlp-1", "mlp-2", "mlp-3", "mlp-4", "cnn-2", "cnn-4", "colour-3", "colour-4", "across-1", "untrained-sender-1"),
+)
 PUBLISHED_SECONDS = 600.0
 
 SOURCES = {
@@ -646,6 +654,30 @@ def go_longer(data: Path, fit: str, only: list[str]) -> None:
         print(f"{seam['id']:22} points below {wanted:.4f} at {TIMES} times the work: {say(rows)}", flush=True)
 
 
+def drift(data: Path, only: list[str]) -> None:
+    """Measure the panel again, and write beside each seam how far its score and its seconds moved."""
+    torch.set_num_threads(1)
+    path = FOLDER / "drift.json"
+    judged: dict[str, Any] = json.loads((FOLDER / "judged-converged.json").read_text())
+    moved: dict[str, Any] = {}
+    for seam in read_seams():
+        if seam["id"] not in (only or PANEL) or "0" not in judged.get(seam["id"], {}):
+            continue
+        before = judged[seam["id"]]["0"]
+        images, sender, receiver = load(seam, data)
+        cache = Activations()
+        suture.measure(pose(seam, images, sender, receiver, "least-squares"), cache)
+        now = measure(pose(seam, images, sender, receiver, "converged"), best(read_results(seam))[0], cache)
+        moved[seam["id"]] = {
+            "points": 100 * (now["accuracy"] - before["accuracy"]),
+            "steps": [before["steps"], now["steps"]],
+            "fit_seconds": [before["fit_seconds"], now["fit_seconds"]],
+        }
+        write(path, moved)
+        took = "{:.1f} s in place of {:.1f}".format(*reversed(moved[seam["id"]]["fit_seconds"]))
+        print(f"{seam['id']:22} {moved[seam['id']]['points']:+.2f} points, {took}", flush=True)
+
+
 def later_seconds(rows: list[dict[str, Any]]) -> float:
     """Return the median seconds of a fit's later seeds, for which the activations were cached, if there are any."""
     return statistics.median(row["seconds"] for row in rows[1:] or rows)
@@ -787,7 +819,9 @@ def table() -> None:
 def main() -> int:
     """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("draw", "run", "table", "judge", "clock", "cost", "sum", "losses", "longer"))
+    parser.add_argument(
+        "what", choices=("draw", "run", "table", "judge", "clock", "cost", "sum", "losses", "longer", "drift")
+    )
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
@@ -813,6 +847,8 @@ def main() -> int:
             compare_losses(given.data, given.fit, given.only)
         else:
             go_longer(given.data, given.fit, given.only)
+    elif given.what == "drift":
+        drift(given.data, given.only)
     elif given.what == "clock":
         clock(given.data, given.fit, given.only)
     elif given.what == "judge":
