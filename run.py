@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Set Suture up in .venv beside this file, and run it: the demo, or the tests.
 
-    python3 run.py demo       two small networks on real digits, stitched at every cut
-    python3 run.py test       lint, types and the default tests
+    python3 run.py demo          two small networks on real digits, stitched at every cut
+    python3 run.py test          lint, types and the instrument's default tests
+    python3 run.py test papers   the same with the tests of the papers' package
+    python3 run.py test all      both
 
 Needs Python 3.11 or later with its venv module, and nothing else. What is there already is not installed again.
 Arguments after the command are handed on: python3 run.py demo --out somewhere, python3 run.py test -k frozen. What the
@@ -20,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+TESTS = {"instrument": ("tests",), "papers": ("papers/tests",), "all": ("tests", "papers/tests")}
 
 
 def main() -> int:
@@ -38,7 +41,8 @@ def main() -> int:
         for check in (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)):
             call(*check)
         os.environ["OMP_NUM_THREADS"] = "1"  # the tests run side by side
-        return call("pytest", "-n", "auto", "--dist", "worksteal", *rest, check=False)
+        which = rest.pop(0) if rest and rest[0] in TESTS else "instrument"
+        return call("pytest", "-n", "auto", "--dist", "worksteal", *TESTS[which], *rest, check=False)
     except subprocess.CalledProcessError as error:
         print(f"run.py: {' '.join(map(str, error.cmd))} failed", file=sys.stderr)
         return error.returncode
@@ -48,7 +52,7 @@ def main() -> int:
 
 def set_up(extra: str) -> None:
     """Install Suture with the pinned versions, unless that was done for these pins."""
-    pins = [(ROOT / name).read_bytes() for name in ("constraints.txt", "pyproject.toml")]
+    pins = [(ROOT / name).read_bytes() for name in ("constraints.txt", "pyproject.toml", "papers/pyproject.toml")]
     done = VENV / f"installed-{extra or 'base'}-{hashlib.sha256(b''.join(pins)).hexdigest()[:12]}"
     if done.exists():
         return
@@ -59,9 +63,12 @@ def set_up(extra: str) -> None:
     if not BIN.exists():
         print(f"making {VENV}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
-    print("installing Suture and PyTorch: on Linux a download of about 3 GB, a few minutes", file=sys.stderr)
+    print(
+        "installing Suture, its papers and PyTorch: on Linux a download of about 3 GB, a few minutes", file=sys.stderr
+    )
     what = f".[{extra}]" if extra else "."
-    call("python", "-m", "pip", "install", "--quiet", "--constraint", "constraints.txt", "--editable", what)
+    both = ("--editable", what, "--editable", "./papers")
+    call("python", "-m", "pip", "install", "--quiet", "--constraint", "constraints.txt", *both)
     done.touch()
 
 

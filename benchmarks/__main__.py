@@ -16,9 +16,9 @@ import torch
 import suture
 from benchmarks import matrix, similarity
 from suture.common.errors import SutureError
-from suture.zoo import convnet
-from suture.zoo.recipes import DIGITS
-from suture.zoo.training import train
+from suture_papers.networks.architectures import convnet
+from suture_papers.networks.recipes import DIGITS
+from suture_papers.training import train
 
 
 def networks(texts: Sequence[str], data: suture.Data) -> list[suture.Network]:

@@ -1,9 +1,9 @@
 """Is the chance level of every index what it says: false positives, planted links, coverage of intervals, and cost?
 
-    python benchmarks/calibration.py null [--pairs 2000] [--out results/calibration/null.csv]
-    python benchmarks/calibration.py links [--pairs 200] [--out results/calibration/links.csv]
-    python benchmarks/calibration.py coverage [--pairs 400] [--out results/calibration/coverage.csv]
-    python benchmarks/calibration.py cost [--features 4096] [--repeats 3] [--out results/calibration/cost.csv]
+    python benchmarks/calibration.py null [--pairs 2000] [--out benchmarks/results/calibration/null.csv]
+    python benchmarks/calibration.py links [--pairs 200] [--out benchmarks/results/calibration/links.csv]
+    python benchmarks/calibration.py coverage [--pairs 400] [--out benchmarks/results/calibration/coverage.csv]
+    python benchmarks/calibration.py cost [--features 4096] [--out benchmarks/results/calibration/cost.csv]
     python benchmarks/calibration.py peer
 
 ``null`` calibrates pairs of layers that share nothing: the share of p ≤ 0.05 and its 99.9 % binomial interval, which is

@@ -1,6 +1,6 @@
 """The complexity of the stitched networks of one curve, at every block of two ResNets.
 
-    python benchmarks/complexity.py path/to/cifar10 A B [--images 512] [--out results/small/complexity.parquet]
+    python benchmarks/complexity.py path/to/cifar10 A B [--images 512] [--out papers/results/small/complexity.parquet]
 
 A and B are model strings or folders of trained networks. Every seam is fitted as ``suture curve`` does, then measured
 on test images: gradient norm, sharpness (mean and worst), gzip size, the Hessian's largest eigenvalue and trace, and
@@ -16,8 +16,8 @@ import pandas as pd
 
 import suture
 from suture.core.activations.cache import Activations
-from suture.measurement import complexity
-from suture.measurement.complexity import (
+from suture_papers import complexity
+from suture_papers.complexity import (
     EffectiveRank,
     GradientNorm,
     GzipSize,
@@ -47,7 +47,7 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--at", default="layer?.?", help="a glob pattern of cuts")
-    parser.add_argument("--out", type=Path, default=Path("results/small/complexity.parquet"))
+    parser.add_argument("--out", type=Path, default=Path("papers/results/small/complexity.parquet"))
     given = parser.parse_args()
     data = suture.load_data(given.data, name="cifar10").limited(fit=9000)
     a, b = (

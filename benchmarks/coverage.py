@@ -1,6 +1,6 @@
 """Which networks of transformers, timm and torchvision can be cut and made untrained, as their libraries build them.
 
-    python benchmarks/coverage.py results/coverage.jsonl docs/coverage.md
+    python benchmarks/coverage.py benchmarks/results/coverage.jsonl docs/coverage.md
 
 Every architecture is built small if that can be said, with random weights and noise on all that a training changes; it
 becomes a ``Network`` without a factory, and then an untrained one, in which no tensor of a state dict may be what it
@@ -256,10 +256,10 @@ def _try_apart(build: Callable[[], Made]) -> dict[str, Any]:
 _HEAD = """# What is covered
 
 Which networks can be cut and made untrained as their libraries build them: no wrapper, no factory, no stages. Made by
-`python benchmarks/coverage.py results/coverage.jsonl docs/coverage.md` with timm {timm}, torchvision {torchvision} and
-transformers {transformers}, from random weights; those of transformers are small where their config has one size. *How*
-says what found the cuts, *output* which one counts if there are several, *seconds* how long it took on one core.
-*With a mask* says how many cuts a model of text has if it is given an `attention_mask` with padding.
+`python benchmarks/coverage.py benchmarks/results/coverage.jsonl docs/coverage.md` with timm {timm}, torchvision
+{torchvision} and transformers {transformers}, from random weights; those of transformers are small where their config
+has one size. *How* says what found the cuts, *output* which one counts if there are several, *seconds* how long it took
+on one core. *With a mask* says how many cuts a model of text has if it is given an `attention_mask` with padding.
 *Untrained* says whether each tensor that a checkpoint holds was drawn anew by the library's own initialisers.
 """
 

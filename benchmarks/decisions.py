@@ -1,6 +1,6 @@
 """How often the rules that decide claims are wrong, on planted networks whose truth is known.
 
-    python benchmarks/decisions.py results/decisions.json docs/over-networks.md
+    python benchmarks/decisions.py benchmarks/results/decisions.json docs/over-networks.md
 
 A pair's number is what its sender adds, what its receiver adds, and noise of its own of sd 0.3. What a network adds at
 two cuts has a correlation of 0.5; so has, if networks are on both sides, what it adds as a sender with what it adds as
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from suture.measurement.tables.averages import average_over_networks
-from suture.studies.base.cells import Tables, number_pair
-from suture.studies.base.claims import Claim, count_networks
-from suture.studies.base.quantities import Extreme, PerUnit, share_of
+from suture_papers.base.cells import Tables, number_pair
+from suture_papers.base.claims import Claim, count_networks
+from suture_papers.base.quantities import Extreme, PerUnit, share_of
 
 Numbers = NDArray[np.float64]
 Row = dict[str, Any]

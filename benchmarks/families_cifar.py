@@ -17,9 +17,9 @@ import torch
 import suture
 from suture.core.stitches import Conv, Diagonal, FullLinear, Identity, LowRank, Orthogonal, Permutation, Stitch
 from suture.fits import Converged, Fit, LeastSquares, MatchActivations, Narrower, Quick, Random, SoftLabels, TaskLoss
-from suture.fits.recipes import SGD
 from suture.runs.runners import Lines, Local
 from suture.zoo import load_network
+from suture_papers.recipes import SGD
 
 AT = "layer2.0"
 FAMILIES: list[Stitch] = [

@@ -1,6 +1,6 @@
 """A fixed set of trials whose scores are recorded, so that a change which should change no number can show it.
 
-    python benchmarks/fixed_trials.py record DATA        writes results/fixed_trials.json
+    python benchmarks/fixed_trials.py record DATA        writes benchmarks/results/fixed_trials.json
     python benchmarks/fixed_trials.py check DATA         compares with it, bit for bit; exit code 1 where one differs
 
 ``DATA`` is a folder with ``cifar10/`` in the hub's parquet layout. The set: the demo (two networks on digits, with all
@@ -24,9 +24,9 @@ from torch import nn
 import suture
 from suture import fits
 from suture.core import stitches
-from suture.fits import recipes
+from suture_papers import recipes
 
-RECORD = Path(__file__).parents[1] / "results" / "fixed_trials.json"
+RECORD = Path(__file__).parent / "results" / "fixed_trials.json"
 SHORT = {"steps": 40, "check": 20}
 
 

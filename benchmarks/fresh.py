@@ -1,8 +1,9 @@
 """Twelve closed seams of fresh networks, which judge the default fit once, when all its constants are chosen.
 
-``train DATA`` trains the networks of the kinds of ``benchmarks.tuned`` that ``results/fresh`` lacks, of seeds on which
-nothing was tuned. All other commands are those of ``benchmarks.reference``, for seams that are drawn from these
-networks and kept in ``results/fresh``: ``draw``, ``run``, ``judge … --closed``, ``sum`` and ``table``.
+``train DATA`` trains the networks of the kinds of ``benchmarks.tuned`` that ``benchmarks/results/fresh`` lacks, of
+seeds on which nothing was tuned. All other commands are those of ``benchmarks.reference``, for seams that are drawn
+from these networks and kept in ``benchmarks/results/fresh``: ``draw``, ``run``, ``judge … --closed``, ``sum`` and
+``table``.
 """
 
 import sys
@@ -13,7 +14,7 @@ import torch
 
 from benchmarks import reference, tuned
 
-FOLDER = Path(__file__).parents[1] / "results" / "fresh"
+FOLDER = Path(__file__).parent / "results" / "fresh"
 SEEDS = (70, 71)
 NAMES = {kind: tuple(f"{kind}-{seed}" for seed in SEEDS) for kind in tuned.KINDS if kind not in ("colour", "digit")}
 #: What ``benchmarks.reference`` reads of its own networks and seams, for these.

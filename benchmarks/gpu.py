@@ -11,8 +11,9 @@
 
 ``DATA`` has ``cifar10/`` in the hub's parquet layout, ``FOLDER`` is what ``pack`` made. Run from the repository's root;
 nothing has to be installed if what Suture needs is there. Each stage begins no new work after ``--minutes``, and writes
-``results/gpu/DEVICE-STAGE.json`` after every piece of work; the same command goes on from there, and ``complete`` in
-the file says whether anything is left. ``--tiny`` runs everything on a few images in seconds, which the tests do.
+``benchmarks/results/gpu/DEVICE-STAGE.json`` after every piece of work; the same command goes on from there, and
+``complete`` in the file says whether anything is left. ``--tiny`` runs everything on a few images in seconds, which the
+tests do.
 """
 
 import argparse
@@ -108,7 +109,7 @@ def pack(data: Path, folder: Path, counts: dict[str, int] | None = None) -> int:
     """Write the first images of both splits, as PNG as they are, in the hub's layout; return the bytes.
 
     The training images of the data are in random order, so the first are a sample of all. The networks are those that
-    the repository has; others may be put into ``FOLDER/networks``, weights and cards as in ``results/networks``.
+    the repository has; others may be put into ``FOLDER/networks``, weights and cards as in ``papers/results/networks``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -244,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("pack", "check", *STAGES))
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "gpu", help="where the JSON goes")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "gpu", help="where the JSON goes")
     parser.add_argument("--minutes", type=float, default=7.0, help="begin no new work after so many")
     parser.add_argument("--device", help="cuda if there is one, else cpu")
     parser.add_argument("--tiny", action="store_true", help="few images, few steps, two cuts")

@@ -43,11 +43,11 @@ from suture.common.sizes import available_memory
 from suture.core.activations.cache import Activations
 from suture.fits import Converged, Fit, Quick
 from suture.measurement.scores.scores import Accuracy
-from suture.studies.base.scale import scale_named
-from suture.studies.ledger import LEDGER
-from suture.zoo.base_model import BaseModel, keep
-from suture.zoo.recipes import FAST
-from suture.zoo.training.loop import EVERY
+from suture_papers.base.scale import scale_named
+from suture_papers.ledger import LEDGER
+from suture_papers.networks.base_model import BaseModel, keep
+from suture_papers.networks.recipes import FAST
+from suture_papers.training.loop import EVERY
 
 Record = dict[str, Any]
 Work = Callable[[], Record]
@@ -98,7 +98,7 @@ def find_networks(folder: Path, blocks: Sequence[int]) -> list[tuple[str, Path]]
     They are those of the repository and of ``folder/networks``.
     """
     begins, found = f"zoo:resnet,blocks=({','.join(map(str, blocks))}),width=", []
-    for place in (ROOT / "results" / "networks", folder / "networks"):
+    for place in (ROOT / "papers" / "results" / "networks", folder / "networks"):
         for card in sorted(place.glob("*.json")):
             made = json.loads(card.read_text(encoding="utf-8"))
             source = made.get("source", "")  # language models have none
@@ -301,7 +301,7 @@ def plan_matrix(folder: Path, device: str, tiny: bool) -> tuple[list[Trial], lis
     data = read_cifar10(folder, tiny)
     found = find_networks(folder, LARGEST)[:2]
     if not found:
-        raise SystemExit(f"neither results/networks nor {folder}/networks has a ResNet-18 of CIFAR-10")
+        raise SystemExit(f"neither papers/results/networks nor {folder}/networks has a ResNet-18 of CIFAR-10")
     networks = [
         load_network(source, path, example=data.example, name=path.stem, device=device) for source, path in found
     ]
@@ -427,15 +427,18 @@ def hernandez(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
 def training(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
     """Stage e: networks of fresh seeds for the ledger's entries on CIFAR-10, most wanted by experiments first.
 
-    What ``results/networks`` has is left out. Each lands in a folder of its own beside the JSON, with its card; one
-    that the time cuts short is an error, and goes on from its checkpoint.
+    What ``papers/results/networks`` has is left out. Each lands in a folder of its own beside the JSON, with its card;
+    one that the time cuts short is an error, and goes on from its checkpoint.
     """
     data = read_cifar10(folder, False)
     if not tiny and len(data.training) < 50_000:
         raise SystemExit(f"{folder} has {len(data.training):,} training images; networks are trained on all 50,000")
     stage = make({"data": data.training.fingerprint})
     scale = scale_named("tiny" if tiny else "small", None if tiny else lambda name: data)
-    cards = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "networks").glob("*.json")]
+    cards = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (ROOT / "papers" / "results" / "networks").glob("*.json")
+    ]
     kept = {(card["source"], card["recipe"], card["data"]["name"], card["seed"]) for card in cards if "source" in card}
     entries = [each for each in LEDGER if each.data == "cifar10" and each.start is None and each.until is None]
     wanted = {

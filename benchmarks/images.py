@@ -5,7 +5,7 @@
 At each seam of ``benchmarks.tuned`` the default fit is measured with 10,000, 20,000 and all training images, and
 with ``--mirrored`` also with every image and its mirror image, through the sender's own layers. Validation and scored
 images stay the same. Seconds are of the fit alone, bytes those of the sender's activations that it reads. Writes
-``results/images.json``, a row for each; what is there is not measured again.
+``benchmarks/results/images.json``, a row for each; what is there is not measured again.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmarks.reference import measure, write
 from benchmarks.tuned import SEAMS, join
 from suture.core.activations.cache import Activations
 
-PATH = Path(__file__).parents[1] / "results" / "images.json"
+PATH = Path(__file__).parent / "results" / "images.json"
 NUMBERS = (10_000, 20_000, 45_000)
 FLOAT = 4  #: bytes
 

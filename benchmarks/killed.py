@@ -33,8 +33,9 @@ def plan(folder: Path):  # type: ignore[no-untyped-def]
 
     import suture
     from suture.fits import LeastSquares
-    from suture.zoo import convnet, load_network
-    from suture.zoo.training import Recipe, train
+    from suture.zoo import load_network
+    from suture_papers.networks.architectures import convnet
+    from suture_papers.training import Recipe, train
 
     data = suture.load_data("digits").limited(fit=300, score=260)
     weights = {name: folder / f"{name}.safetensors" for name in "AB"}

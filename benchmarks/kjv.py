@@ -1,7 +1,7 @@
 """Language: eight small byte-level transformers of the King James Bible, and what each is worth to the others.
 
-    python -m benchmarks.kjv train                           the networks that results/networks has not
-    python -m benchmarks.kjv curve|matrix|across [--store S]  their tables, into results/language
+    python -m benchmarks.kjv train                           the networks that papers/results/networks has not
+    python -m benchmarks.kjv curve|matrix|across [--store S]  their tables, into benchmarks/results/language
     python -m benchmarks.kjv carry                           a probe and a direction, carried to other networks
     python -m benchmarks.kjv figures docs/images             draws the tables, and says what they say
 
@@ -43,8 +43,8 @@ from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as heatmaps
 from suture.runs.runners import Lines, Local
 
-FOLDER = Path(__file__).parents[1] / "results" / "language"
-NETWORKS = FOLDER.parent / "networks"
+FOLDER = Path(__file__).parent / "results" / "language"
+NETWORKS = Path(__file__).parents[1] / "papers" / "results" / "networks"
 PACKAGE = "bible-kjv-text"
 LENGTH = 128  #: bytes of a window
 SCORED, VALIDATED = 240, 100  #: chapters that no network and no stitch has learned from
@@ -588,7 +588,7 @@ barely reads is barely carried.
 
 The models are transformers' own `GPT2LMHeadModel` and `LlamaForCausalLM`, of two widths, two depths and different seeds
 (`family-WIDTHxDEPTH-SEED`), trained for 1,000 steps on 849 chapters of the text that Debian's package `bible-kjv-text`
-ships. Their weights, in 16 bit, are in `results/networks`, and everything here was measured on these.
+ships. Their weights, in 16 bit, are in `papers/results/networks`, and everything here was measured on these.
 
 <details markdown="1">
 <summary>The eight networks: parameters, nats and bits per byte</summary>
@@ -691,7 +691,7 @@ although its penalty is higher.
 ## Repeat it
 
 `python -m benchmarks.kjv train`, then `curve`, `matrix`, `across`, `carry`, and `figures docs/images`, which draws the
-tables of `results/language` and writes this page. An hour and a half of one core; every step resumes.
+tables of `benchmarks/results/language` and writes this page. An hour and a half of one core; every step resumes.
 """
 
 

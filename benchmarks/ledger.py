@@ -3,11 +3,11 @@
     nice -n 19 python benchmarks/ledger.py DATA STORE --hours 10
     python benchmarks/ledger.py DATA STORE --list
 
-In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``results/networks`` are
-taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100 MB:
-16-bit weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
-An experiment may take longer than one store lives: what is measured and in no table yet is kept in
-``results/unfinished.tar.xz``. Another store takes it from there, and what tables show by today's versions.
+In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``papers/results/networks``
+are taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100
+MB: 16-bit weights, which are those that were measured, beside their card. ``papers/results/took.json`` says what each
+took. An experiment may take longer than one store lives: what is measured and in no table yet is kept in
+``papers/results/unfinished.tar.xz``. Another store takes it from there, and what tables show by today's versions.
 """
 
 import argparse
@@ -32,30 +32,30 @@ from safetensors.torch import load_file, save_file
 from safetensors.torch import save as to_bytes
 
 from suture.cli.main import main as suture
-from suture.cli.studies import loader_of
 from suture.common.sealed import SEAL
 from suture.core.saving import to_plain
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.table import save
 from suture.measurement.trials.versions import read_versions, say_outdated
 from suture.runs.store.store import NETWORKS, TRIALS, Store
-from suture.studies import STUDIES, load_result, scale_named
-from suture.studies.base.scale import Scale
-from suture.studies.base.study import bases_of
-from suture.studies.ledger import LEDGER
-from suture.studies.ledger.inventory import gather, join
-from suture.studies.ledger.inventory import load as load_networks
-from suture.zoo.base_model import VERSION, BaseModel
-from suture.zoo.sources import KEPT
+from suture_papers import STUDIES, load_result, scale_named
+from suture_papers.base.scale import Scale
+from suture_papers.base.study import bases_of
+from suture_papers.cli.studies import loader_of
+from suture_papers.ledger import LEDGER
+from suture_papers.ledger.inventory import gather, join
+from suture_papers.ledger.inventory import load as load_networks
+from suture_papers.model_strings import KEPT
+from suture_papers.networks.base_model import VERSION, BaseModel
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, TOOK, FIGURES = ROOT / "results/small", ROOT / "results/took.json", ROOT / "docs/images/studies"
-UNFINISHED = ROOT / "results/unfinished.tar.xz"
+RESULTS, TOOK, FIGURES = ROOT / "papers/results/small", ROOT / "papers/results/took.json", ROOT / "docs/papers/images"
+UNFINISHED = ROOT / "papers/results/unfinished.tar.xz"
 WORTH, ROOM = 30.0, 100e6  #: seconds of one core, bytes in all
 KEPT_AS = {"cnn": "cnn cifar10"}  #: since cnn-10 and cnn-11 are those of MNIST above CIFAR-10
 PAGES = (
-    "claims --page docs/claims.md --papers docs/papers",
-    "zoo table results/small/networks.parquet --page docs/zoo.md",
+    "claims --page docs/papers/claims.md --papers docs/papers",
+    "zoo table papers/results/small/networks.parquet --page docs/papers/zoo.md",
 )
 ORDER = (
     *("smith-4.1", "smith-1c", "smith-4.2", "smith-4.2-noise", "smith-C1", "smith-C5"),

@@ -35,7 +35,7 @@ from suture.measurement.trials.trial import Trial
 from suture.zoo.models import load_network
 
 Row = dict[str, str | float]
-FOLDER = Path(__file__).parents[1] / "results" / "small"
+FOLDER = Path(__file__).parents[1] / "papers" / "results" / "small"
 CUT, OTHER = "layer1.1", "layer2.0"
 NARROW, WIDE, SEEDS = "resnet18-w0.5", "resnet18", (10, 11, 12)
 FITTED, READ, BATCH = 10_000, 2_500, 500  #: images that stitches are fitted to, as in the study, and least squares

@@ -26,8 +26,8 @@ from suture.runs.runners import Job, Local, Outcome, Queue, Runner
 from suture.runs.runners.tasks import Measuring
 from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import TRIALS, Store
-from suture.zoo import convnet
-from suture.zoo.training import Recipe, train
+from suture_papers.networks.architectures import convnet
+from suture_papers.training import Recipe, train
 
 
 def networks(epochs: int = 2) -> tuple[suture.Data, Network, Network]:

@@ -42,9 +42,10 @@ def plan(folder: Path, trials: int):  # type: ignore[no-untyped-def]
 
     import suture
     from suture.fits import TaskLoss
-    from suture.zoo import convnet, load_network
-    from suture.zoo.recipes import DIGITS
-    from suture.zoo.training import train
+    from suture.zoo import load_network
+    from suture_papers.networks.architectures import convnet
+    from suture_papers.networks.recipes import DIGITS
+    from suture_papers.training import train
 
     data = suture.load_data("digits")
     weights = {name: folder / f"{name}.safetensors" for name in "AB"}

@@ -6,9 +6,9 @@
     python -m benchmarks.recent_fits cost DATA           the share of a trial that the AUROC costs, interleaved
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
-``results/networks``. Stitches are fitted on the first 2,000 images to fit, validated on 1,024 and scored on 1,000, so
-that all takes half an hour of one core; the published fits take 10 epochs of these, 150 steps of 128, instead of
-theirs of 50,000, except where they say otherwise. One thread; a run goes on where it was stopped.
+``papers/results/networks``. Stitches are fitted on the first 2,000 images to fit, validated on 1,024 and scored on
+1,000, so that all takes half an hour of one core; the published fits take 10 epochs of these, 150 steps of 128, instead
+of theirs of 50,000, except where they say otherwise. One thread; a run goes on where it was stopped.
 
 - ``fits``: 25 seams, each by every fit; none is of the reference table. At four also functional latent alignment on
   images that the sender cannot tell from the data's own, its successor's forward and backward match.
@@ -30,17 +30,19 @@ import torch
 
 import suture
 from benchmarks.reference import kind_of, load_data, load_network
-from suture import controls, recipes
+from suture import controls
 from suture.core.stitches import Conv
-from suture.fits import Converged, Fit, LeastSquares, MatchPenultimate, Quick, RelativeRepresentations
+from suture.fits import Converged, Fit, LeastSquares, Quick
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.table import MARGIN, load, save, works_apart
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.plans import Settings, plan_seam
 from suture.runs.runners import Lines
+from suture_papers import recipes
+from suture_papers.fits_of_others import MatchPenultimate, RelativeRepresentations
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "recent_fits"
+RESULTS = ROOT / "benchmarks" / "results" / "recent_fits"
 FIT, VALIDATION, SCORE, EPOCHS = 2_000, 1_024, 1_000, 10
 
 _PENULTIMATE = recipes.mai2026.start

@@ -1,6 +1,6 @@
 """The reference table of the default fit: 36 seams drawn once, and the best that anyone's fit reaches at each.
 
-    python -m benchmarks.reference draw                    writes results/reference/seams.json, once
+    python -m benchmarks.reference draw                    writes benchmarks/results/reference/seams.json, once
     python -m benchmarks.reference run DATA [--only ID …] [--minutes M]    fits the candidates that are still missing
     python -m benchmarks.reference table                   what is there, and the best of each seam
     python -m benchmarks.reference judge DATA [--fit FIT] [--seeds N] [--closed]   a fit beside them
@@ -12,7 +12,7 @@
     python -m benchmarks.reference drift DATA [--only ID …]  the panel again: what moved since it was judged
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
-``results/networks``. Every candidate trains a member of the same family (``family_of``), on the first 10,000
+``papers/results/networks``. Every candidate trains a member of the same family (``family_of``), on the first 10,000
 images to fit, and is read on all images to score, each image of which is kept as one bit, so that the best candidate
 can be chosen on one half of them and read on the other. The candidates, none of which is Suture's default:
 
@@ -26,11 +26,12 @@ can be chosen on one half of them and read on the other. The candidates, none of
 
 ``judge`` measures a fit of Suture's (``converged`` by default) with several stitch seeds at the seams whose candidates
 are complete, those that are not to be looked at before the end only with ``--closed``, validated on images that are not
-fitted, its activations cached, and writes ``results/reference/judged-FIT.json``. ``longer`` writes ``longer-FIT.json``:
-the fit deepened once and twice, with 4 and 16 times the cap, waiting for two and four more doublings that gain nothing,
-since two doublings are four times the work. ``drift`` measures the seams of ``PANEL`` again with the first stitch seed
-and writes how far scores and seconds moved since they were judged to ``results/reference/drift.json``: a change of the
-code that moves no number shows 0.00 everywhere, and lost speed shows, too.
+fitted, its activations cached, and writes ``benchmarks/results/reference/judged-FIT.json``. ``longer`` writes
+``longer-FIT.json``: the fit deepened once and twice, with 4 and 16 times the cap, waiting for two and four more
+doublings that gain nothing, since two doublings are four times the work. ``drift`` measures the seams of ``PANEL``
+again with the first stitch seed and writes how far scores and seconds moved since they were judged to
+``benchmarks/results/reference/drift.json``: a change of the code that moves no number shows 0.00 everywhere, and lost
+speed shows, too.
 
 Suture cuts the networks and brings the closed form; loops, losses and scores are plain torch, in float32 through the
 receiver's own layers. With ``--compiled`` the steps through a ResNet's layers go through ``torch.compile``: the same to
@@ -62,16 +63,16 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import suture
-from suture import recipes, variants
 from suture.common.names import make
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Linear, Shape, Stitch
 from suture.fits import LeastSquares
 from suture.fits.base import Problem, Side
 from suture.measurement.trials import measure as measuring
+from suture_papers import recipes, variants
 
-FOLDER = Path(__file__).parents[1] / "results" / "reference"
-NETWORKS = FOLDER.parent / "networks"
+FOLDER = Path(__file__).parent / "results" / "reference"
+NETWORKS = Path(__file__).parents[1] / "papers" / "results" / "networks"
 SEED = 20261123  #: of the draw
 FIT = 10_000  #: images that a stitch is fitted on, and at most as many are scored
 CHUNK = 250
@@ -186,12 +187,12 @@ def load_data(data: Path, kind: str) -> suture.Data:
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of network that a name of ``results/networks`` begins with."""
+    """Return the kind of network that a name of ``papers/results/networks`` begins with."""
     return next(kind for kind, names in NAMES.items() if name in names)
 
 
 def load_network(name: str, example: Tensor) -> suture.Network:
-    """Load a network of ``results/networks``."""
+    """Load a network of ``papers/results/networks``."""
     return suture.load_network(
         SOURCES[kind_of(name)], checkpoint=str(NETWORKS / f"{name}.safetensors"), example=example, name=name
     )

@@ -23,8 +23,8 @@ SIZE = "40m"
 def plan():  # type: ignore[no-untyped-def]
     import suture
     from suture.fits import LeastSquares
-    from suture.zoo import convnet
-    from suture.zoo.training import Recipe, train
+    from suture_papers.networks.architectures import convnet
+    from suture_papers.training import Recipe, train
 
     data = suture.load_data("digits").limited(fit=300, score=260)
     a, b = (

@@ -31,21 +31,23 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 import suture
-from suture import variants, zoo
-from suture.data.variants import vary
+from suture import zoo
+from suture.data import changes
+from suture.data.changes import vary
 from suture.fits.optimisers import SGD
 from suture.measurement import indices
-from suture.zoo.training import CropFlip, Recipe, train
+from suture_papers import variants
+from suture_papers.training import CropFlip, Recipe, train
 
-RESULTS = Path(__file__).parents[1] / "results" / "resi.csv"
+RESULTS = Path(__file__).parent / "results" / "resi.csv"
 SEEDS, FIT, SCORE = 5, 3_000, 1_000
 RECIPE = Recipe(epochs=20, optimiser=SGD(lr=0.02, nesterov=True, weight_decay=5e-4))
 BY = (*indices.INDICES.values(), indices.LinearCKA(debiased=True), indices.RBFCKA(debiased=True))
 #: By test: each group's change of the data, and whether its images are moved; the last gives the images to compare on.
-GROUPS: dict[str, tuple[tuple[tuple[variants.Variant, ...], bool], ...]] = {
+GROUPS: dict[str, tuple[tuple[tuple[changes.Variant, ...], bool], ...]] = {
     "labels": tuple(((variants.RandomLabels(p),), False) for p in (1.0, 0.5, 0.0)),
     "shortcut": (((variants.Correlated(),), False), ((variants.Colour(),), False), ((variants.Digit(),), False)),
-    "augmented": (((variants.Covered(0, 0, 14, 28),), False), ((), True), ((), False)),
+    "augmented": (((changes.Covered(0, 0, 14, 28),), False), ((), True), ((), False)),
 }
 
 
@@ -62,8 +64,8 @@ def of_test(data: suture.Data, test: str) -> tuple[list[list[Tensor]], list[int]
     """All layers of all networks of a test, and the group of each."""
     made, groups = [], []
     images = vary(data, *GROUPS[test][-1][0]).score.images
-    for group, (changes, moved) in enumerate(GROUPS[test]):
-        changed = vary(data, *changes)
+    for group, (those, moved) in enumerate(GROUPS[test]):
+        changed = vary(data, *those)
         inputs = changed.example[0].numel()
         recipe = RECIPE if not moved else replace(RECIPE, augment=CropFlip(4, flip=False))
         for seed in range(SEEDS):

@@ -7,7 +7,7 @@ pixels. However good the map, the variance of the receiver's own activation *wit
 squares tends to the mean of each block. For each of hernandez-triangle's receivers and each of its lower cells, this
 writes that share of the variance, and the accuracy of the receiver given its own activation averaged over the blocks:
 what least squares would reach if the sender held all that the receiver does. Errors and accuracies by least squares are
-those of results/small/hernandez-triangle. A minute on one core.
+those of papers/results/small/hernandez-triangle. A minute on one core.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from suture.core.network.network import Network
 from suture.data import load_data
 from suture.zoo.models import load_network
 
-RESULTS = Path(__file__).parents[1] / "results" / "small"
+RESULTS = Path(__file__).parents[1] / "papers" / "results" / "small"
 FILE = RESULTS / "hernandez-triangle.resolution.csv"
 NAME, SEEDS, BATCH = "resnet(1,1,1,1)", range(10, 15), 500
 SAMPLES = 5_000  #: the study's

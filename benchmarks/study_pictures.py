@@ -1,14 +1,14 @@
 """Draw the figures of all studies again, from the tables that were measured.
 
-python benchmarks/study_pictures.py results/small docs/images/studies [ID …]
+python benchmarks/study_pictures.py papers/results/small docs/papers/images [ID …]
 """
 
 import argparse
 from pathlib import Path
 
 from suture.reports.figures import curve as figures
-from suture.reports.figures.study import figure
-from suture.studies import STUDIES, load_result
+from suture_papers import STUDIES, load_result
+from suture_papers.reports.figures import figure
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

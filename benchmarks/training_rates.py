@@ -14,10 +14,10 @@ import torch
 
 from suture.data import Samples
 from suture.data.samples import number_classes
-from suture.studies.ledger import LEDGER, Entry
 from suture.zoo import resolve
 from suture.zoo.sources import image_shape
-from suture.zoo.training import Training
+from suture_papers.ledger import LEDGER, Entry
+from suture_papers.training import Training
 
 
 def rate(entry: Entry, seconds: float) -> float:

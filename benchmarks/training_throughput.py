@@ -25,11 +25,11 @@ from torchvision.transforms import v2
 import suture
 from suture.common.sizes import cores
 from suture.data import Samples
-from suture.fits.recipes import set_rate
 from suture.zoo import resolve
-from suture.zoo.base_model import score_network
-from suture.zoo.recipes import FAST
-from suture.zoo.training import Recipe, Training
+from suture_papers.networks.base_model import score_network
+from suture_papers.networks.recipes import FAST
+from suture_papers.recipes import set_rate
+from suture_papers.training import Recipe, Training
 
 SOURCE = "zoo:resnet,blocks=(2,2,2,2),width=16"
 

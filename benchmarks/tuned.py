@@ -1,8 +1,8 @@
 """The networks and seams on which the default fit was tuned, and how it does there.
 
-``train DATA`` trains the networks that ``results/tuned`` lacks, half an hour of one core for all, and rounds them to
-half precision. ``fit DATA`` fits a stitch at each seam and prints the score, the steps and the seconds. ``arms DATA``
-lets every pair of units and rate descend alone. None of these networks or seams judges the fit: those of
+``train DATA`` trains the networks that ``benchmarks/results/tuned`` lacks, half an hour of one core for all, and rounds
+them to half precision. ``fit DATA`` fits a stitch at each seam and prints the score, the steps and the seconds. ``arms
+DATA`` lets every pair of units and rate descend alone. None of these networks or seams judges the fit: those of
 ``benchmarks.reference`` do, which are other networks.
 """
 
@@ -27,11 +27,11 @@ from suture.fits.averaged import Arm
 from suture.fits.coordinates import WHITE
 from suture.fits.optimisers import SGD, AdamW, Constant
 from suture.zoo.models import resolve
-from suture.zoo.training.augment import CropFlip
-from suture.zoo.training.loop import train
-from suture.zoo.training.recipe import Recipe
+from suture_papers.training.augment import CropFlip
+from suture_papers.training.loop import train
+from suture_papers.training.recipe import Recipe
 
-FOLDER = Path(__file__).parents[1] / "results" / "tuned"
+FOLDER = Path(__file__).parent / "results" / "tuned"
 RIDGES, RATES = (None, 1000.0, WHITE), (0.3, 0.1, 0.0333, 0.01)  #: of the arms that are compared
 FIT = 10_000  #: images that a stitch is fitted on, and at most as many are scored
 SHORT = "blocks=(1,1,1,1)"

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from suture import load_data
 from suture.data import Data
-from suture.data.variants import (
+from suture.data.changes import stack, vary
+from suture.reports.figures.curve import save
+from suture.reports.figures.samples import sample_grid
+from suture_papers.variants import (
     BlackedOut,
     Colour,
     ColourOnly,
@@ -18,11 +21,7 @@ from suture.data.variants import (
     Grey3,
     RandomLabels,
     Relabelled,
-    stack,
-    vary,
 )
-from suture.reports.figures.curve import save
-from suture.reports.figures.samples import sample_grid
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -7,7 +7,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from suture.zoo import mlp, resnet
+from suture_papers.networks.architectures import mlp, resnet
 
 
 def myrtle(width):

@@ -34,16 +34,24 @@ from suture.core.network.cuts import shared_cuts
 from suture.fits import Converged, Quick
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
-from suture.studies.base.scale import _shorten, stand_in
-from suture.zoo import BaseModel, load_network
+from suture.zoo import load_network
+from suture_papers.base.scale import _shorten, stand_in
+from suture_papers.networks.base_model import BaseModel
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"docs/evidence.md"}  #: whose programs tests/reports/test_evidence_page.py runs
 NOTEBOOKS = ROOT / "docs" / "notebooks"
-PAGES = {str(p.relative_to(ROOT)): p for p in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
+PAGES = {
+    str(p.relative_to(ROOT)): p
+    for p in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    )
+}
 GIVEN = ("curve", "matrix")  #: what `suture plan` and others take a command's arguments after
 
-TWO = "a, b = (suture.Network(suture.zoo.resnet((1, 1, 1), 4), example=data.example, name=n) for n in 'ab')\n"
+RESNET = "suture.load_network('zoo:resnet,blocks=(1, 1, 1),width=4', example=data.example, name=n)"
+TWO = f"a, b = ({RESNET} for n in 'ab')\n"
 VIT = "suture.load_network('zoo:vit,dim=8,depth=6,heads=2', example=data.example, name='vit')"
 START = "import torch, suture\ndata = suture.load_data('cifar10')\n"
 #: What a page that is run in small has before its first block.
@@ -65,7 +73,7 @@ IN_SMALL = {
     + "suture.load_data = lambda name: load_data(name).limited(fit=120)\n",
     "docs/matrix.md": START + TWO.replace("(1, 1, 1)", "(1,)") + f"c = {VIT}\n".replace("depth=6", "depth=1"),
     "docs/runs.md": START + TWO + "plan = suture.curve(a, b, data=data)\n",
-    "docs/training.md": START,
+    "docs/papers/training.md": START,
 }
 
 
@@ -340,9 +348,10 @@ def test_every_picture_is_shown_somewhere() -> None:
 @pytest.mark.docs
 def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
     pytest.importorskip("zensical", reason="the extra `docs` is not installed")
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")  # with the papers' pages, to which it has a link
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    (tmp_path / "src").symlink_to(ROOT / "src")
+    for package in ("src", "papers"):
+        (tmp_path / package).symlink_to(ROOT / package)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "suture"
 
 #: The folders are the layers: each imports only from those before it, and from itself.
-FOLDERS = ("common", "data", "core", "fits", "measurement", "runs", "zoo", "studies", "reports", "cli")
+FOLDERS = ("common", "data", "core", "fits", "measurement", "runs", "zoo", "reports", "cli")
 INSTALLED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 FORBIDDEN = {"ray", "transformers", "tests", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
@@ -57,9 +57,9 @@ def upward(trees: dict[str, ast.AST]) -> list[str]:
     ]
 
 
-def test_the_top_of_the_package_is_its_folders_and_three_files() -> None:
+def test_the_top_of_the_package_is_its_folders_and_four_files() -> None:
     here = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
-    assert here == {*FOLDERS, "__init__.py", "__main__.py", "py.typed"}
+    assert here == {*FOLDERS, "__init__.py", "__main__.py", "extend.py", "py.typed"}
 
 
 def test_imports_only_go_up_the_list_of_folders() -> None:
@@ -157,14 +157,19 @@ def test_a_package_re_exports_and_nothing_more() -> None:
             check_package(name)
 
 
+LAZY = ("suture", "suture.extend")
+
+
 def check_package(name: str) -> None:
     docstring, *body = TREES[name].body  # type: ignore[attr-defined]
     assert isinstance(docstring, ast.Expr)
-    if name == "suture":  # whose imports wait until they are asked for
-        *imports, types, version, names, lazily = body
-        assert all(isinstance(node, ast.Import) for node in imports)
-        assert ast.unparse(lazily).startswith("if not _typing.TYPE_CHECKING:")
-        body = [*types.body, version, names]
+    if name in LAZY:  # whose imports wait until they are asked for
+        types = next(node for node in body if isinstance(node, ast.If))
+        before, after = body[: body.index(types)], body[body.index(types) + 1 :]
+        assert all(alias.asname.startswith("_") for node in before for alias in node.names)
+        assert ast.unparse(after.pop()).startswith("if not _typing.TYPE_CHECKING:")
+        private = ("_MOVED",)
+        body = [*types.body, *(node for node in after if getattr(node.targets[0], "id", "") not in private)]
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     assert all((node.module or "").startswith("suture") for node in imports)
     assigned = {

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import suture
 from suture import Measurement, Network
 from suture.data import Data
-from suture.zoo import convnet
-from suture.zoo.recipes import DIGITS
-from suture.zoo.training import Recipe, train
+from suture_papers.networks.architectures import convnet
+from suture_papers.networks.recipes import DIGITS
+from suture_papers.training import Recipe, train
 
 
 class Hybrid(nn.Module):

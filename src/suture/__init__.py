@@ -4,10 +4,10 @@
 network tells what the sender's representation is worth to the receiver. Always measured beside controls.
 """
 
-import ast as _ast
-import importlib as _importlib
-import pathlib as _pathlib
 import typing as _typing
+
+from suture.common.lazily import lazily as _lazily
+from suture.common.plugins import PAPERS as _PAPERS
 
 if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture import fits, zoo
@@ -17,10 +17,9 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.core.folding import foldable_cuts
     from suture.core.network.network import Network
     from suture.core.stitched import Seam, Stitched, can_fold
-    from suture.data import Data, Samples, load_data, tasks, variants
+    from suture.data import Data, Samples, changes, load_data, tasks
     from suture.data.preprocess import Preprocess
-    from suture.fits import recipes
-    from suture.measurement import complexity, indices
+    from suture.measurement import indices
     from suture.measurement.compare import beside, compare
     from suture.measurement.scores import scores, traits
     from suture.measurement.tables.by_depth import by_depth, profiles
@@ -59,8 +58,8 @@ __all__ = [
     "beside",
     "by_depth",
     "can_fold",
+    "changes",
     "compare",
-    "complexity",
     "controls",
     "curve",
     "errors",
@@ -79,7 +78,6 @@ __all__ = [
     "over_networks",
     "plot",
     "profiles",
-    "recipes",
     "report",
     "run",
     "scores",
@@ -88,27 +86,23 @@ __all__ = [
     "summary",
     "tasks",
     "traits",
-    "variants",
     "zoo",
 ]
 
+#: Public names that went to the papers' package.
+_MOVED = {
+    "complexity": "suture_papers.complexity",
+    "recipes": "suture_papers.recipes",
+    "variants": "suture_papers.variants",
+}
+
 if not _typing.TYPE_CHECKING:
-    # Importing torch takes seconds, which the help of the command line, its refusals and its completion need not wait
-    # for: a name is imported when it is first asked for (PEP 562), from where the lines for type checkers say.
-    _PLACES = {
-        alias.name: node.module
-        for node in _ast.walk(_ast.parse(_pathlib.Path(__file__).read_text(encoding="utf-8")))
-        if isinstance(node, _ast.ImportFrom)
-        for alias in node.names
-    }
+    _find = _lazily(globals())
 
     def __getattr__(name: str) -> object:
-        if name not in _PLACES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        place = _PLACES[name]
-        found = vars(_importlib.import_module(place)).get(name) or _importlib.import_module(f"{place}.{name}")
-        globals()[name] = found
-        return found
+        if name in _MOVED:
+            raise ImportError(f"suture.{name} is {_MOVED[name]} now, of {_PAPERS}")
+        return _find(name)
 
     def __dir__() -> list[str]:
         return __all__

@@ -35,7 +35,10 @@ def test_a_row_says_what_became_of_a_model():
 
 
 def test_the_page_is_made_of_the_rows():
-    rows = [json.loads(line) for line in (ROOT / "results/coverage.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (ROOT / "benchmarks/results/coverage.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert page(rows) == (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
     tried = {(row["library"], row["model"]) for row in rows}
     assert tried == {(library, name) for library, name, _ in models()}

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import decisions
 
 ROOT = Path(__file__).parents[2]
-RESULTS = json.loads((ROOT / "results/decisions.json").read_text(encoding="utf-8"))
+RESULTS = json.loads((ROOT / "benchmarks/results/decisions.json").read_text(encoding="utf-8"))
 CHANCE = 0.8  # three standard errors of 2.5 % in 4,000 runs, in per cent
 
 

@@ -64,7 +64,7 @@ def test_the_folder_has_the_first_images_as_the_hub_would_give_them(folder: Path
     for role in ("fit", "validation", "score"):
         assert getattr(read, role).fingerprint == getattr(by_library, role).fingerprint
     assert (len(read.training), len(read.score)) == (90, 70)
-    assert gpu_stages.find_networks(folder, gpu_stages.LARGEST), "a ResNet-18 of results/networks"
+    assert gpu_stages.find_networks(folder, gpu_stages.LARGEST), "a ResNet-18 of papers/results/networks"
 
 
 def test_a_folder_that_is_too_large_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

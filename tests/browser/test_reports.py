@@ -11,7 +11,7 @@ from opened import Open, Opened
 from reported import CONTROLS, CUTS, NASTY, curve_table, matrix_table, run_of, similarities
 from suture.reports import arrange
 from suture.reports.html import read, render
-from suture.studies import run_study, scale_named, study_named
+from suture_papers import run_study, scale_named, study_named
 
 pytestmark = pytest.mark.browser
 

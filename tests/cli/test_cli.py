@@ -24,9 +24,9 @@ from suture.common.errors import FitError
 from suture.fits import LeastSquares
 from suture.measurement.tables import table as tables
 from suture.measurement.tables.by_depth import by_depth
-from suture.zoo import convnet
-from suture.zoo.recipes import DIGITS
-from suture.zoo.training import train
+from suture_papers.networks.architectures import convnet
+from suture_papers.networks.recipes import DIGITS
+from suture_papers.training import train
 from trained import convnets
 
 MODELS = """
@@ -114,7 +114,7 @@ def _idle(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SystemExit("work was begun")
 
     monkeypatch.setattr("suture.measurement.trials.measure.measure", work)
-    monkeypatch.setattr("suture.zoo.training.train", work)
+    monkeypatch.setattr("suture_papers.training.train", work)
 
 
 #: What is refused once models and data are read, each with its offender; tests/cli/refusals.txt has what is refused

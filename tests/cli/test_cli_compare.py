@@ -11,17 +11,19 @@ import torch
 from safetensors.torch import save_file
 
 from suture import load_data
-from suture.cli.complexity import measures_of
 from suture.cli.localise import EXAMPLES, read_trait
 from suture.cli.main import main
 from suture.common.errors import DataError, SutureError
 from suture.common.names import make_all, split_names
-from suture.data.variants import Covered, Relabelled
-from suture.measurement import complexity, indices
+from suture.data.changes import Covered
+from suture.measurement import indices
 from suture.measurement.compare import COLUMNS
 from suture.measurement.scores.traits import FGSM, accuracy_on, confuses, falls_to, knows, triggered
 from suture.reports.show import plot
-from suture.zoo import convnet
+from suture_papers import complexity
+from suture_papers.cli.complexity import measures_of
+from suture_papers.networks.architectures import convnet
+from suture_papers.variants import Relabelled
 
 NET = "zoo:convnet,width=2"
 A, B = f"{NET}@a.safetensors", f"{NET}@b.safetensors"

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from suture.data import load_data
-from suture.data.variants import Relabelled, Subset, vary
+from suture.data.changes import vary
 from suture.reports.figures.samples import label_statistics
+from suture_papers.variants import Relabelled, Subset
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from suture.zoo import convnet
+from suture_papers.networks.architectures import convnet
 
 pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_reported_is_refused(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_study_is_reported_from_its_folder_and_from_its_results(run: Run) -> None:
-    from suture.studies import run_study, scale_named, study_named
+    from suture_papers import run_study, scale_named, study_named
 
     run_study(study_named("smith-4.2"), scale_named("tiny"), "papers").save("papers/results")
     assert run("report papers")[0] == 0

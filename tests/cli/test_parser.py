@@ -15,21 +15,23 @@ import pytest
 import yaml
 
 import suture
-from suture.cli.main import GROUPS, Parser, in_options, main, parser
+from suture.cli.main import Parser, in_options, list_groups, main, parser
 from suture.cli.options import sources_of
 from suture.common.errors import SutureError
 from suture.common.names import NAMES, make, make_all, split_names
 from suture.core.stitches import FAMILIES, Conv
-from suture.data.variants import VARIANTS
+from suture.data.changes import VARIANTS as CHANGES
 from suture.fits import TaskLoss
-from suture.fits.recipes import RECIPES as FIT_RECIPES
-from suture.measurement import complexity, indices
+from suture.measurement import indices
 from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.plans import name_controls
-from suture.studies import STUDIES
-from suture.studies.base.scale import SCALES
-from suture.zoo import NETWORKS, parse_source
-from suture.zoo.recipes import RECIPES
+from suture.zoo import parse_source
+from suture_papers import STUDIES, complexity
+from suture_papers.base.scale import SCALES
+from suture_papers.networks.architectures import NETWORKS
+from suture_papers.networks.recipes import RECIPES
+from suture_papers.recipes import RECIPES as FIT_RECIPES
+from suture_papers.variants import VARIANTS
 
 Run = Callable[[str], tuple[int, str, str]]
 REFUSALS = Path(__file__).with_name("refusals.txt")
@@ -43,7 +45,7 @@ def parsers(known: Parser | None = None, name: str = "") -> Iterator[tuple[str, 
 
 
 ALL = dict(parsers())
-COMMANDS = [one.name for group in GROUPS.values() for command in group for one in command.commands or (command,)]
+COMMANDS = [one.name for group in list_groups().values() for command in group for one in command.commands or (command,)]
 
 
 # Help
@@ -53,7 +55,7 @@ def test_the_help_names_every_command_and_the_exit_codes(run: Run) -> None:
     code, out, err = run("--help")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
-    places = [out.index(f"\n{group}:\n") for group in GROUPS]
+    places = [out.index(f"\n{group}:\n") for group in list_groups()]
     assert places == sorted(places)
     assert all(re.search(rf"(?m)^  {name.split()[0]} ", out) for name in COMMANDS)
     for told in ("0 done", "1 something failed", "2 wrong input", "3 some trials are not", "70 a", "130", "143"):
@@ -155,7 +157,7 @@ def test_errors_name_options_and_not_arguments(run: Run) -> None:
 def test_the_names_are_those_that_there_are() -> None:
     there: dict[str, Any] = {
         "stitch": FAMILIES,
-        "variant": VARIANTS,
+        "variant": CHANGES | VARIANTS,
         "index": indices.INDICES,
         "recipe": RECIPES,
         "network": NETWORKS,

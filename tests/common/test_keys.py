@@ -39,21 +39,21 @@ from suture.common.errors import CodeError
 from suture.common.hashing import identity, keyed_as, registered_name
 from suture.common.seeds import digest
 from suture.core.stitches import Conv, LowRank, Orthogonal, Stitch
+from suture.data.changes import Variant
 from suture.data.noise import ClusteredNoise
 from suture.data.preprocess import Preprocess
 from suture.data.tasks import DenseClassification
-from suture.data.variants import Variant
 from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.fits.optimisers import Optimiser, Schedule
-from suture.fits.recipes import SGD, Adam, OneCycle
-from suture.measurement.complexity import Complexity
 from suture.measurement.indices import Index
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials.versions import DECLARED
 from suture.runs.runners.transport import Packer, Unpacker
-from suture.zoo.training.augment import Augmentation
-from suture.zoo.training.recipe import Objective, Penalty
+from suture_papers.complexity import Complexity
+from suture_papers.recipes import SGD, Adam, OneCycle
+from suture_papers.training.augment import Augmentation
+from suture_papers.training.recipe import Objective, Penalty
 
 TESTS = Path(__file__).parents[1]
 

@@ -20,17 +20,11 @@ from suture.core.activations.cache import Activations
 from suture.core.stitches import Identity, Layers, Linear
 from suture.data.inputs import PADDING
 from suture.data.tasks import IGNORED, DenseClassification, NextToken, OwnOutputs
-from suture.fits import (
-    Converged,
-    FunctionalLatentAlignment,
-    LeastSquares,
-    MatchActivations,
-    MatchPenultimate,
-    RelativeRepresentations,
-)
+from suture.fits import Converged, LeastSquares, MatchActivations
 from suture.measurement.indices import LinearCKA
 from suture.measurement.trials import controls
 from suture.measurement.trials.measure import make_problem
+from suture_papers.fits_of_others import FunctionalLatentAlignment, MatchPenultimate, RelativeRepresentations
 
 VOCABULARY, LENGTH, WIDTH, CLASSES = 24, 9, 16, 5
 PAD = VOCABULARY - 1

@@ -31,7 +31,8 @@ from suture.core.stitches import (
     stitch_for,
 )
 from suture.fits import LeastSquares
-from suture.zoo import convnet, load_network, load_stitched
+from suture.zoo import load_network, load_stitched
+from suture_papers.networks.architectures import convnet
 from trained import convnets, few_digits
 
 

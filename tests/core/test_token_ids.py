@@ -20,13 +20,14 @@ from suture.cli.main import main
 from suture.common.errors import DataError
 from suture.core.network.tracing import is_encoder
 from suture.core.stitches import Identity, Linear
+from suture.data.changes import Covered, stack
 from suture.data.tasks import NextToken
-from suture.data.variants import Covered, Grey3, stack
 from suture.fits import LeastSquares
 from suture.measurement.scores import traits
 from suture.measurement.trials import controls
 from suture.zoo import load_network
-from suture.zoo.training import CropFlip, Recipe, train
+from suture_papers.training import CropFlip, Recipe, train
+from suture_papers.variants import Grey3
 
 VOCABULARY, LENGTH, WIDTH = 11, 6, 8
 

@@ -18,7 +18,7 @@ from suture.common.errors import FitError
 from suture.core.network.segments import Frozen, Segment
 from suture.core.stitches import Conv, Identity, Linear
 from suture.fits import BestOf, Converged, Fit, FitReport, LeastSquares, Narrower, Random, TaskLoss
-from suture.fits.recipes import SGD, Adam, Constant, Cosine, OneCycle, bansal2021, hernandez2022_copy, smith2024
+from suture_papers.recipes import SGD, Adam, Constant, Cosine, OneCycle, bansal2021, hernandez2022_copy, smith2024
 
 
 @each("optimiser", [Adam(1e-2), SGD(0.1)], ids=["Adam", "SGD"])

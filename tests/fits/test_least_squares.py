@@ -28,10 +28,11 @@ from suture.core.stitches import (
     flattened,
     resampled,
 )
-from suture.fits import FitReport, LeastSquares, Quick, RelativeRepresentations
+from suture.fits import FitReport, LeastSquares, Quick
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.trial import Trial
+from suture_papers.fits_of_others import RelativeRepresentations
 from trained import digits, few_digits, hybrid, hybrids, wrap
 
 SEAMS = {"maps": ("conv", Conv()), "maps, no norm": ("norm", Conv(batchnorm=False)), "tokens": ("embed", Linear())}

@@ -17,7 +17,7 @@ from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal, TokensToTokens
 from suture.data import tasks
 from suture.fits import BestOf, HardLabels, LeastSquares, MatchActivations, Random, SoftLabels, TaskLoss
-from suture.fits.recipes import SGD, Adam, Constant
+from suture_papers.recipes import SGD, Adam, Constant
 
 EXACT = LeastSquares(ridges=TINY, rescale=False)
 

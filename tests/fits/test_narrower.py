@@ -34,7 +34,7 @@ from suture.core.stitches import (
     UpsampledConv,
 )
 from suture.fits import Fit, FitReport, LeastSquares, MatchActivations, Narrower, Problem, Random, Side, TaskLoss
-from suture.fits.recipes import SGD, Adam, Constant
+from suture_papers.recipes import SGD, Adam, Constant
 
 VECTOR, TOKENS, MAPS = (6,), (5, 6), (6, 4, 4)
 CHAINS: list[tuple[Shape, Shape, list[Stitch]]] = [

@@ -12,7 +12,7 @@ from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank
 from suture.fits import LeastSquares, Random, TaskLoss
 from suture.fits.descent import Standardised
-from suture.fits.recipes import SGD
+from suture_papers.recipes import SGD
 
 
 def uneven(shape, n=300, mean=0.0, seed=0) -> Tensor:

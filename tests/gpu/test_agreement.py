@@ -61,13 +61,13 @@ from suture.fits import (
     TaskLoss,
     suffix,
 )
-from suture.fits.recipes import RECIPES
-from suture.measurement.complexity import CURVATURE, complexity
 from suture.measurement.indices.registry import INDICES
 from suture.measurement.scores import traits
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.trials import baselines
-from suture.zoo.training import Recipe, train
+from suture_papers.complexity import CURVATURE, complexity
+from suture_papers.recipes import RECIPES
+from suture_papers.training import Recipe, train
 from trained import convnets, digits, hybrid, hybrids, wrap
 
 DEVICE = os.environ.get("SUTURE_DEVICE", "cuda")

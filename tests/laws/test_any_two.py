@@ -12,7 +12,7 @@ from loops import each
 from models import zoo_network
 from suture import Network
 from suture.core.stitches import stitch_for
-from suture.zoo import mlp
+from suture_papers.networks.architectures import mlp
 
 SIDE = 32
 NAMES = ("resnet50", "vgg19_bn", "vit_tiny", "mixer")

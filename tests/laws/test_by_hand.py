@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from suture import Data, Network, Samples, curve, fits, measure, recipes, stitches
+from suture import Data, Network, Samples, curve, fits, measure, stitches
+from suture_papers import recipes
 
 PAGE = Path(__file__).parents[2] / "docs" / "by-hand.md"
 

@@ -33,7 +33,7 @@ from suture.core.stitches import Stitch
 from suture.fits import Fit, Random, TaskLoss
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan, curve
-from suture.zoo import convnet
+from suture_papers.networks.architectures import convnet
 from trained import Hybrid, bits, convolutional, few_digits, hybrid, wrap
 
 Bits = dict[str, dict[str, str]]

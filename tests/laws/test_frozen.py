@@ -13,7 +13,7 @@ from suture import Network, Seam, Trial, measure
 from suture.common.errors import FrozenError
 from suture.core.stitches import Conv, Identity, Linear, Stitch
 from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
-from suture.fits.recipes import SGD, OneCycle
+from suture_papers.recipes import SGD, OneCycle
 from trained import Hybrid, few_digits, hybrid, hybrids, state_bits, wrap
 
 FITS = {

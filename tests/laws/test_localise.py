@@ -13,11 +13,10 @@ import pytest
 from torch import nn
 
 from loops import each
-from suture import Data, Network, variants
+from suture import Data, Network
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Diagonal, Identity
 from suture.fits import Quick
-from suture.fits.recipes import SGD
 from suture.measurement.scores.scores import Score
 from suture.measurement.scores.traits import Trait, confuses
 from suture.measurement.tables.onset import INPUT, OUTPUT, Onset, onset
@@ -25,8 +24,10 @@ from suture.measurement.tables.table import to_table
 from suture.measurement.trials import controls
 from suture.measurement.trials.localise import localise
 from suture.measurement.trials.measure import measure
-from suture.zoo import mlp
-from suture.zoo.training import Parts, Recipe, train
+from suture_papers import variants
+from suture_papers.networks.architectures import mlp
+from suture_papers.recipes import SGD
+from suture_papers.training import Parts, Recipe, train
 from trained import digits, wrap
 
 LAYERS = ("block1", "block2", "block3", "block4", "head")

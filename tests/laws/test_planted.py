@@ -15,8 +15,8 @@ from loops import each
 from suture import Seam, Trial, measure
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, Orthogonal, Permutation
 from suture.fits import LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
-from suture.fits.recipes import Adam
 from suture.measurement.scores.scores import Accuracy
+from suture_papers.recipes import Adam
 from trained import digits, hybrid, wrap
 
 PLACES = {

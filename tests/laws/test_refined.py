@@ -17,7 +17,7 @@ from problems import affine, built, named, problem, side
 from suture.core.stitches import AffineMap, Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.base import AffineStitch
 from suture.fits import Fit, FitReport, LeastSquares, MatchActivations, Problem, Random, SoftLabels, TaskLoss
-from suture.fits.recipes import SGD, Adam, Constant
+from suture_papers.recipes import SGD, Adam, Constant
 
 SIZE, RANK = 6, 2
 SHAPES = [(SIZE,), (3, SIZE), (SIZE, 2, 2)]

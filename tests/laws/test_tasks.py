@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import suture
 from loops import each
-from suture import Network, Seam, Trial, complexity, controls, measure
+from suture import Network, Seam, Trial, controls, measure
 from suture.common.errors import DataError, FitError, LeftOut
 from suture.core.stitches import Identity
 from suture.data.samples import Data, Samples
@@ -30,6 +30,7 @@ from suture.measurement.scores import pooled
 from suture.measurement.scores.pooled import MeanAveragePrecision
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials.baselines import linear_probe
+from suture_papers import complexity
 
 WIDTH, VOCABULARY, SIDE = 6, 9, 5
 

@@ -19,13 +19,14 @@ from suture.common.errors import CutError, DataError, FitError, NetworkError, Ru
 from suture.core.stitches import Conv, Linear, LowRank
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
-from suture.fits import Converged, Fit, LeastSquares, TaskLoss, recipes
+from suture.fits import Converged, Fit, LeastSquares, TaskLoss
 from suture.measurement.indices import linear_cka
 from suture.measurement.scores import traits
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
 from suture.measurement.trials import baselines, controls, plans
 from suture.measurement.trials.plans import matrix
 from suture.measurement.trials.trial import Failure
+from suture_papers import recipes
 from trained import Hybrid, digits, few_digits, hybrids, wrap
 
 NAMES = ["", "itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise"]

@@ -10,18 +10,19 @@ from torch import nn
 
 from loops import each
 from models import with_seam
-from suture import Seam, Trial, measure, variants
+from suture import Seam, Trial, measure
 from suture.common.errors import DataError, FitError
 from suture.common.hashing import identity
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Identity
-from suture.data.variants import Covered
+from suture.data.changes import Covered
 from suture.fits import LeastSquares, Random
 from suture.measurement.scores.scores import Accuracy, Confusion
 from suture.measurement.scores.traits import FGSM, Computed, Trait, accuracy_on, confuses, falls_to, knows, triggered
 from suture.measurement.trials import controls
 from suture.measurement.trials.localise import localise
 from suture.measurement.trials.plans import curve, matrix
+from suture_papers import variants
 from trained import digits, few_digits, hybrids, state_bits
 
 

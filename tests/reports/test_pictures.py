@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from suture.data import Data, Samples, load_data
-from suture.data.variants import RandomLabels, SuperClasses, Without
 from suture.reports.figures.samples import label_statistics, sample_grid
+from suture_papers.variants import RandomLabels, SuperClasses, Without
 
 DIGITS = load_data("digits")
 

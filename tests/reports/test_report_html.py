@@ -21,10 +21,11 @@ from suture.measurement.tables.explain import say_curve
 from suture.measurement.tables.verdicts import judge, say_verdict
 from suture.reports import arrange as arranged
 from suture.reports.charts import Line, Measure
-from suture.reports.html import compare_runs, read, render, studies
+from suture.reports.html import compare_runs, read, render
 from suture.reports.html.plot import figure
 from suture.reports.terminal import curve as screen
-from suture.studies import STUDIES, Result, load_result
+from suture_papers import STUDIES, Result, load_result
+from suture_papers.reports import html as studies
 from trained import few_digits, hybrid, hybrids, wrap
 
 ROOT = Path(__file__).parents[2]
@@ -344,7 +345,7 @@ def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_study_is_decided_as_on_its_page() -> None:
     """By the intervals of Holm's method, and not at all by another version of the fit."""
-    study, result = STUDIES["oxford-4.1-mlp"], load_result(ROOT / "results/small", "oxford-4.1-mlp")
+    study, result = STUDIES["oxford-4.1-mlp"], load_result(ROOT / "papers/results/small", "oxford-4.1-mlp")
     assert result is not None
     for outdated in (False, True):
         old = {"versions": "Converged 0"} if outdated else {}

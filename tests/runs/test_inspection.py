@@ -27,9 +27,9 @@ from suture.runs.runners.transport import Packer
 from suture.runs.store.files import text
 from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import FILES, NETWORKS, TRIALS, Locks, Store
-from suture.zoo.base_model import BaseModel
-from suture.zoo.recipes import DIGITS
-from suture.zoo.training.loop import Checkpoints, TrainingProgress
+from suture_papers.networks.base_model import BaseModel
+from suture_papers.networks.recipes import DIGITS
+from suture_papers.training.loop import Checkpoints, TrainingProgress
 from trained import few_digits, hybrid, hybrids
 
 HERE = Local(workers=1)

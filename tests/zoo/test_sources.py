@@ -16,10 +16,10 @@ from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.preprocess import Preprocess
-from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
-from suture.zoo.networks import preprocess_of
+from suture.zoo import Source, load_network, parse_source, resolve
 from suture.zoo.published import of_timm
 from suture.zoo.sources import EXAMPLES, check_trusted, image_shape, is_random
+from suture_papers.networks.architectures import NETWORKS, convnet, preprocess_of
 
 SMALL = "timm:mobilenetv3_small_050"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -361,7 +361,7 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_and_so_are_two(tmp_path):
         ("timm:hf-hub:timm/resnet18", "'resnet18", "timm.list_models"),
         ("torchvision:resnet19", "'resnet18'", "torchvision.models.list_models"),
         ("torchvision:fcn_resnet50", "'resnet50'", "torchvision.models.list_models"),
-        ("zoo:vgg", "'vgg19'", "suture.zoo.NETWORKS"),
+        ("zoo:vgg", "'vgg19'", "zoo:NAME"),
     ],
 )
 @pytest.mark.usefixtures("offline")

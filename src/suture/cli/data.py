@@ -26,7 +26,7 @@ def data(chosen: Namespace) -> int:
     from suture.data.samples import sizes, things
     from suture.reports.figures.curve import save
     from suture.reports.figures.samples import label_statistics, sample_grid
-    from suture.reports.terminal.networks import labels_table
+    from suture.reports.terminal.data import labels_table
     from suture.runs.store.files import folder_to_write, writing_to
 
     found = load(chosen)

@@ -18,7 +18,7 @@ KINDS = ("csv", "parquet", "feather")  #: the keys of ``export.FILES``, which ta
     examples=(
         "suture export runs/ab --to csv",
         "suture export runs/ab --to feather --out for-r",
-        "suture export results/small/bansal-2C.trials.parquet --to csv --out .",
+        "suture export papers/results/small/bansal-2C.trials.parquet --to csv --out .",
     ),
 )
 def export(chosen: Namespace) -> int:

@@ -65,7 +65,7 @@ def localise(chosen: Namespace) -> int:
     controls, and say between which cuts the trait lies. What fits the stitch decides the answer: with --fit-variant it
     is fitted on data that say nothing of the trait.
     """
-    from suture.data.variants import vary
+    from suture.data.changes import vary
     from suture.measurement.trials.localise import localise
     from suture.reports.figures import curve as figures
     from suture.reports.terminal import curve as screen
@@ -133,8 +133,8 @@ def read_trait(text: str) -> "Callable[[Data], Trait]":
 
 def _half(text: str, side: str, data: "Data") -> Any:
     """Return what covers one half of the images of the data."""
+    from suture.data.changes import Covered
     from suture.data.samples import check_pictures
-    from suture.data.variants import Covered
 
     check_pictures(f"trait {text}: blackout", data.fit.images)
     height, width = data.fit.images.shape[2:]
@@ -144,7 +144,7 @@ def _half(text: str, side: str, data: "Data") -> Any:
 
 def _rectangle(text: str, wrong: SutureError) -> Any:
     """Return a rectangle, ``TOP,LEFT,HEIGHT,WIDTH`` in pixels and, if it is given, the value that covers it."""
-    from suture.data.variants import Covered
+    from suture.data.changes import Covered
 
     numbers = _numbers(text, 5 if text.count(",") == 4 else 4, wrong)
     if any(number != int(number) for number in numbers[:4]):

@@ -26,7 +26,6 @@ from typing import Any, NoReturn
 from suture.cli import (
     compare,
     completion,
-    complexity,
     cuts,
     data,
     demo,
@@ -37,18 +36,16 @@ from suture.cli import (
     measuring,
     report,
     store,
-    studies,
-    train,
-    zoo,
 )
 from suture.cli.options import Command
 from suture.cli.output import in_options, say
 from suture.common.errors import LeftOut, SourceError, SutureError
 from suture.common.names import check_name, suggestion
+from suture.common.plugins import added
 
 # --- the commands -----------------------------------------------------------------------------------------------------
 
-#: In the groups in which the help shows them.
+#: In the groups in which the help shows them; installed packages add to them, and groups before the last.
 GROUPS: dict[str, tuple[Command, ...]] = {
     "measuring": (
         demo.demo,
@@ -57,10 +54,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         measuring.matrix,
         localise.localise,
         compare.compare,
-        complexity.complexity,
         measuring.plan,
     ),
-    "networks and data": (cuts.cuts, train.train, zoo.zoo, data.data),
+    "networks and data": (cuts.cuts, data.data),
     "looking at a run": (
         store.status,
         store.table,
@@ -70,7 +66,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         store.verify,
         store.clean,
     ),
-    "experiments of the papers": (studies.studies, studies.run, studies.claims),
     "this installation": (doctor.doctor, completion.completion),
 }
 _ABOUT = (
@@ -201,11 +196,21 @@ class Parser(argparse.ArgumentParser):
 _NO_SETTINGS = ("help", "chosen", "command", "config", "print_config", "trust")
 
 
+def list_groups() -> dict[str, tuple[Command, ...]]:
+    """Return the commands by group, those of installed packages included."""
+    *first, last = GROUPS
+    found = {name: GROUPS[name] for name in first}
+    for commands in added("commands").values():
+        for group, own in commands.items():
+            found[group] = (*found.get(group, ()), *own)
+    return {**found, last: GROUPS[last]}
+
+
 def parser() -> Parser:
     """Return the parser of ``suture``, with every command."""
     made = Parser(_ABOUT, [f"suture {example}" for example in _EXAMPLES], prog="suture")
     made.add_argument("--version", action="version", version=f"suture {version('suture')}", help="show the version")
-    made.add_commands(GROUPS)
+    made.add_commands(list_groups())
     made.epilog = f"{made.epilog}{_EXIT_CODES}"
     return made
 

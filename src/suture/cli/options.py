@@ -15,7 +15,7 @@ from typing import Any, final
 from suture.cli.output import say
 from suture.common.calls import read_settings
 from suture.common.errors import SutureError
-from suture.common.names import DATA, NAMES, SCALES, check_name, make_all, split_names
+from suture.common.names import DATA, NAMES, check_name, make_all, split_names
 from suture.common.sizes import parse_size
 
 
@@ -198,7 +198,6 @@ DEVICE = option(
     words=("cpu", "cuda"),
 )
 RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
-DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")
 TRUST = option("--trust", action="store_true", help="run the Python files that folders and --config name")
 PREPROCESS = option(
     "--preprocess",
@@ -233,7 +232,7 @@ RUNNING = (
 
 def model_option(*names: str, help: str = MODEL, **settings: Any) -> Option:
     """Return an argument that names a model."""
-    words = (*(f"zoo:{name}" for name in NAMES["network"]), "timm:", "torchvision:", "hf:")
+    words = (*(f"zoo:{name}" for name in NAMES.get("network", ())), "timm:", "torchvision:", "hf:")
     return option(*names, help=help, words=words, **settings)
 
 
@@ -255,12 +254,6 @@ def data_options(name: str = "--data", **settings: Any) -> tuple[Option, ...]:
     )
 
 
-def scale_option(default: str | None) -> Option:
-    """Return the scale of studies."""
-    about = "tiny (seconds, its figures mean nothing), small (two cores) or paper"
-    return option("--scale", choices=SCALES, default=default, help=about)
-
-
 def out_option(about: str, **settings: Any) -> Option:
     """Return the folder for results."""
     return option("--out", type=named_path, metavar="FOLDER", help=about, **settings)
@@ -277,7 +270,7 @@ def pictures(figure: str, *others: str) -> str:
 def load(chosen: Namespace) -> Any:
     """Return the data that were asked for, with no more samples than wanted."""
     from suture.data import load_data
-    from suture.data.variants import vary
+    from suture.data.changes import vary
 
     variants = make_all("variant", chosen.variant)
     found = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes, split=chosen.split), *variants)

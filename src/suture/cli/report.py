@@ -25,7 +25,7 @@ NAME = "report.html"  #: the file in the folder, if no other is named
         "suture report runs/ab",
         "suture report runs/ab runs/ab-wide --out compared.html",
         "suture report runs/papers --study bansal-2A",
-        "suture report results/small/bansal-2C",
+        "suture report papers/results/small/bansal-2C",
     ),
 )
 def report(chosen: Namespace) -> int:

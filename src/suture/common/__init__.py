@@ -1,1 +1,1 @@
-"""What everything may use and what knows of nothing else: errors, validation, seeds, hashing, atomic files, sizes."""
+"""What everything may use and what knows of nothing else: errors, files written whole, names, plugins, seeds, sizes."""

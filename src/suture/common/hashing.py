@@ -27,7 +27,7 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import CodeError
 from suture.common.seeds import digest
-from suture.common.sources import check_loaded, source_of, versions
+from suture.common.sources import OWN, check_loaded, source_of, versions
 
 
 def identity(thing: object) -> str:
@@ -133,7 +133,7 @@ def stable_name(thing: type | types.FunctionType) -> str:
 
     That is its registered name if it has one; else the module does not count for what is Suture's, since it may move.
     """
-    where = "suture" if (thing.__module__ or "").partition(".")[0] == "suture" else thing.__module__
+    where = "suture" if (thing.__module__ or "").partition(".")[0] in OWN else thing.__module__
     return registered_name(thing) or f"{where}.{thing.__qualname__}"
 
 
@@ -228,7 +228,7 @@ class _Walk:
                 return ("weak", self.of(thing()))
         if type(thing) in (type(Lock()), type(RLock())):
             return ("object", self.of(type(thing)))
-        if type(thing).__module__.startswith("suture.") and isinstance(
+        if type(thing).__module__.partition(".")[0] in OWN and isinstance(
             known := getattr(thing, "fingerprint", None), str
         ):
             return ("fingerprint", known)

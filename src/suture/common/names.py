@@ -1,8 +1,8 @@
 """What names stand for, on the command line and in Python: ``name → "module:object"``, or ``"module:REGISTRY:name"``.
 
 Nothing is imported before it is made, so that help, refusals and completion need not wait for torch. A name may have
-settings behind it (``conv,kernel=3``, ``bansal2021,steps=4000``, ``relabelled,label=truck,to=ship``): the fields of its
-dataclass that are plain values. ``conv:3`` gives the first of them.
+settings behind it (``conv,kernel=3``, ``task-loss,steps=4000``): the fields of its dataclass that are plain values.
+``conv:3`` gives the first of them. Installed packages add names of their own (``common.plugins``).
 """
 
 from collections.abc import Collection
@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from suture.common.calls import literal, read_settings, split_at_commas
 from suture.common.errors import SutureError
+from suture.common.plugins import added
 
 
 def _in(registry: str, names: str) -> dict[str, str]:
@@ -36,19 +37,9 @@ NAMES: dict[str, dict[str, str]] = {
     ),
     "fit": _classes(
         "suture.fits",
-        "converged quick task-loss least-squares match-activations random best-of functional-latent-alignment "
-        "match-penultimate relative-representations",
-    )
-    | _in(
-        "suture.fits.recipes:RECIPES",
-        "bansal2021 hernandez2022 hernandez2022-copy oxford2025 smith2024 smith2024-noise smith2024-vgg csiszarik2021 "
-        "athanasiadis2025 mai2026",
+        "converged quick task-loss least-squares match-activations random best-of",
     ),
-    "variant": _in(
-        "suture.data.variants:VARIANTS",
-        "subset half without relabelled random-labels super-classes objects-animals grey3 correlated digit colour "
-        "colour-only decorrelated blacked-out covered",
-    ),
+    "variant": _in("suture.data.changes:VARIANTS", "covered"),
     "control": _functions(
         "suture.measurement.trials.controls",
         "itself untrained-sender untrained-receiver untrained-both shuffled-pairs clustered-noise",
@@ -60,32 +51,12 @@ NAMES: dict[str, dict[str, str]] = {
         "linear_cka minibatch_cka rbf_cka mean_cca svcca pwcca procrustes procrustes_angle rsa_pearson rsa_spearman "
         "mutual_knn cknna cknna_unbiased linear_regression linear_predictivity",
     ),
-    "measure": _classes(
-        "suture.measurement.complexity",
-        "gradient-norm mean-sharpness worst-sharpness top-eigenvalue hessian-trace gzip-size parameters flops "
-        "numerical-rank effective-rank",
-    )
-    | {name: f"suture.measurement.complexity:{name.upper()}" for name in ("landscape", "curvature", "size", "ranks")},
-    "recipe": _in(
-        "suture.zoo.recipes:RECIPES",
-        "bansal2021 bansal2021-myrtle bansal2021-vit oxford2025 oxford2025-simple oxford2025-complex smith2024 "
-        "smith2024-vgg simclr linear digits fast fast-steps fast-vit fast-mnist stepped simclr-small oxford-small "
-        "oxford-small-mlp oxford-small-retrained simple-small complex-small smith-vgg-small smith-vgg-slow",
-    ),
-    "network": _in("suture.zoo:NETWORKS", "cnn convnet mlp myrtle resnet resnet164 resnet50 vgg19 vit"),
-    "study": _in(
-        "suture.studies:STUDIES",
-        "bansal-2A bansal-2A-disjoint bansal-2A-random bansal-2B bansal-2C bansal-3A bansal-3B bansal-3C bansal-4 "
-        "bansal-5 bansal-6 bansal-7 bansal-8 bansal-9 bansal-probe bansal-invariance bansal-fold hernandez-2 "
-        "hernandez-2d hernandez-3 hernandez-random-both hernandez-random-receiver hernandez-random-sender "
-        "hernandez-copy hernandez-triangle oxford-4.1-mlp oxford-4.1-cnn oxford-4.2 oxford-4.3a oxford-4.3b "
-        "oxford-4.4-fig5 oxford-4.4-fig6 oxford-6.1 oxford-6.2 oxford-control oxford-alone smith-4.1 smith-1c "
-        "smith-4.2 smith-4.2-noise smith-C1 smith-C5 smith-C2",
-    ),
 }  #: by kind; tests/cli/test_parser.py holds them equal to what there is
+for _names in added("names").values():
+    for _kind, _own in _names.items():
+        NAMES.setdefault(_kind, {}).update(_own)
 
 DATA = ("digits", "mnist", "cifar10", "mnist+cifar10")  #: data sets with a name; others are hub ids or folders
-SCALES = ("tiny", "small", "paper")
 _PLURALS = {"stitch": "stitches", "index": "indices", "study": "studies"}
 _PLAIN = (bool, int, float, str, NoneType)
 

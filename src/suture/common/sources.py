@@ -30,7 +30,8 @@ from suture.common.errors import CodeError
 Source = tuple[tuple[str, ...], ...]
 """The hash of a text; then the name of each module that it imports with its hash, or its package's version."""
 
-_BY_NAME = {"suture", "torch", "torchvision", "timm", "transformers", "numpy", "scipy", "sklearn", "pandas"}
+OWN = {"suture", "suture_papers"}  #: the packages of this repository, between which code may move
+_BY_NAME = {*OWN, "torch", "torchvision", "timm", "transformers", "numpy", "scipy", "sklearn", "pandas"}
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PYTHON = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib")]
 _MADE = ("namedtuple_", "pybind11_", "_cython_")  # begin the names of modules that are nowhere

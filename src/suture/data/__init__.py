@@ -1,4 +1,4 @@
-"""Samples in three roles (fit, validation, score) and their task: sources, preprocessing, variants, clustered noise."""
+"""Samples in three roles (fit, validation, score) and their task: sources, preprocessing, changes of data, noise."""
 
 from suture.data.samples import Data, Samples
 from suture.data.sources import load_data

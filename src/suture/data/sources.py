@@ -22,12 +22,12 @@ from suture.common.errors import DataError
 from suture.common.mapped import ROWS, empty, fill, pieces
 from suture.common.seeds import derive_seed, generator
 from suture.data import hub
+from suture.data.changes import stack
 from suture.data.hub import SOURCES
 from suture.data.inputs import content_of, join_inputs, lengthen, says_nothing
 from suture.data.reading import IGNORED_PIXEL, Columns, Whole, is_dataset, name_of, read_dataset
 from suture.data.samples import Data, Samples, are_token_ids, check_brightness, keep_apart, name_numbers, number_classes
 from suture.data.tasks import IGNORED, Classification, DenseClassification, NextToken, Regression, Task
-from suture.data.variants import stack
 
 Array = Tensor | NDArray[Any]
 Pair = tuple[Array, Array | None]

@@ -126,7 +126,7 @@ class FitReport:
 
 
 PUBLISHED: "dict[str, Fit]" = {}
-"""Fits that go by a name wherever they are spelled, which ``suture.recipes`` fills; keys do not depend on it."""
+"""Fits that go by a name wherever they are spelled, which ``suture_papers.recipes`` fills; keys do not depend on it."""
 
 
 @keyed_as("Fit")

@@ -1,1 +1,1 @@
-"""From a trial to numbers: trials, controls and plans, scores with intervals, indices, complexity, and tables."""
+"""From a trial to numbers: trials, controls and plans, scores with intervals, indices, and tables."""

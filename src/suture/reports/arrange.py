@@ -1,4 +1,4 @@
-"""Tables arranged as charts: curves, matrices, similarities, complexity, where a trait lies, the panels of studies."""
+"""Tables arranged as charts: curves, matrices, similarities, where a trait lies."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
 from suture.measurement.tables.explain import say_curve, say_matrix, say_open
@@ -326,45 +325,3 @@ def localisation(table: pd.DataFrame, found: Onset) -> Chart:
     )
     title = f"Where {found.trait} lies in {found.carrier}"
     return Chart("curve", title, about, cuts, tuple(measures), axes=(f"cut of {found.carrier} (input → output)", ""))
-
-
-# --- complexity -------------------------------------------------------------------------------------------------------
-
-
-def complexity(table: pd.DataFrame) -> Chart:
-    """Arrange every measure of complexity along the cuts, controls beside the stitched networks.
-
-    ``table`` holds rows of ``complexity`` for one sender and one receiver, with the labels of the seam and, if there
-    are controls, a column ``control``. A network that is not stitched has its own name as sender and receiver, and no
-    cut. Several rows of a measure and seam are averaged; if a cut was reached from several cuts of the sender, each of
-    these has a line. Raises ``DataError`` if it is none, or of several pairs.
-    """
-    rows, alone = split_complexity(table)
-    across = rows[rows["control"] == PLAIN]
-    if across.empty:
-        raise DataError("the table has no stitched network to draw, only networks alone or controls")
-    for role in ("sender", "receiver"):
-        names = dict.fromkeys(across[role])
-        if len(names) > 1:
-            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
-    pair = {role: str(across[role].iloc[0]) for role in ("receiver", "sender")}
-    plain = f"{pair['sender']} → {pair['receiver']}"
-    cuts = tuple(dict.fromkeys(rows.sort_values("receiver_depth", kind="stable")["receiver_cut"]))
-    measures = []
-    several = bool((across.groupby("receiver_cut")["sender_cut"].nunique() > 1).any())
-    starts = rows["sender_cut"].where(several & ~without_sender(rows), "")
-    for key, held in rows.assign(start=starts).groupby(MEASURE, sort=False):
-        by_depth = held.sort_values("sender_depth", kind="stable")
-        by_seam = by_depth.groupby(["control", "start", "receiver_cut"], sort=False)["value"].mean()
-        by_line = by_seam.unstack("receiver_cut", sort=False)
-        by_line = by_line.reindex(columns=cuts)
-        named = zip(by_line.index.tolist(), by_line.to_numpy(float), strict=True)
-        lines = [
-            Line.of(kind, name_of(kind, plain) + (f", from {start}" if start else ""), values)
-            for (kind, start), values in sorted(named, key=lambda line: place_of(line[0][0]))
-        ]
-        mine = alone[(alone[MEASURE] == list(key)).all(axis=1)].groupby("sender")["value"].mean()
-        levels = {f"{name} alone ({role})": float(mine[name]) for role, name in pair.items() if name in mine}
-        measures.append(Measure("Complexity", name_measure(held), "", 3, tuple(lines), levels=levels))
-    about = "The complexity of the stitched networks at every cut, from input to output."
-    return Chart("curve", f"Complexity of {plain}", about, cuts, tuple(measures))

@@ -23,9 +23,9 @@ _SOURCE = "a table, a Store, or the folder of a run"
 def plot(
     source: Source, similarities: pd.DataFrame | None = None, *, score: str | None = None, margin: float | None = None
 ) -> "Figure":
-    """Draw a table as what it is: a curve, a matrix, where a trait lies, similarity indices or complexity.
+    """Draw a table as what it is: a curve, a matrix, where a trait lies, or similarity indices.
 
-    Return the figure. ``source`` is a table of ``run``, ``compare`` or ``complexity``, or the folder of a run. With
+    Return the figure. ``source`` is a table of ``run`` or ``compare``, or the folder of a run. With
     ``similarities`` a curve has what these say below it. ``score`` is the accuracy, or the first, unless it is named;
     ``margin`` a penalty that counts as none, for the verdict: 3 pp if the score is a fraction.
     ``figure.savefig("ab.pdf")`` writes it.
@@ -37,8 +37,6 @@ def plot(
     table = _table(source)
     if "index" in table and "stitched" not in table:
         return matrices.similarities(table)
-    if "measure" in table:
-        return curves.complexity(table)
     if similarities is not None:
         return curves.beside(table, similarities, score)
     view = view_of(table) if "sender_cut" in table else "curve"

@@ -1,6 +1,6 @@
 """Models by name: how what a model string names is built and loaded. ``zoo.sources`` reads the string.
 
-The project's own networks come with the preprocessing that ``suture.zoo.networks`` names for them, those of a
+Networks that packages add come with the preprocessing that their kind names (``ModelKind``), those of a
 file with what its factory returns, all others with none; the string has the last word.
 
 Nothing is downloaded unless asked for, by ``pretrained=True`` (timm), ``weights=DEFAULT`` (torchvision) or ``hf:``,
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import SourceError
 from suture.common.hashing import identity, keyed_as
+from suture.common.plugins import added
 from suture.common.seeds import digest, generator
 from suture.core.network.network import Network
 from suture.core.network.tracing import Stage
@@ -38,12 +39,10 @@ from suture.core.saving import read as read_stitched
 from suture.core.stitched import Stitched
 from suture.core.stitches import Stitch
 from suture.data.preprocess import Preprocess
-from suture.runs.store.files import read as read_json
+from suture.measurement.tables.records import Record
 from suture.zoo.checkpoints import load_checkpoint
-from suture.zoo.networks import NETWORKS, preprocess_of
 from suture.zoo.published import Published, load_from_hub, of_timm, of_torchvision, of_transformers
 from suture.zoo.sources import (
-    KEPT,
     PRETRAINED,
     WEIGHTS,
     Source,
@@ -130,10 +129,11 @@ def _read_accuracies(weights: str | Path | None) -> dict[str, float] | None:
     """Return what the card beside trained weights says of their accuracy."""
     path = Path(weights or "").expanduser()
     if path.name == WEIGHTS and is_artefact(path.parent):
-        card = read_card(path.parent)
-    elif path.parent.parts[-2:] == KEPT.parts and path.with_suffix(".json").is_file():
-        card = read_json(path.with_suffix(".json"))
+        card: Record | None = read_card(path.parent)
     else:
+        cards = (shelf.card_of(path) for shelf in added("shelves").values() if weights is not None)
+        card = next((one for one in cards if one is not None), None)
+    if card is None:
         return None
     return {score["data"]["name"]: score["accuracy"]["value"] for score in card.get("scores", ())}
 
@@ -191,11 +191,11 @@ def load_stitched(
 def hash_code(source: Source, model: nn.Module) -> str:
     """Return a hash of the user's code that made a model: its factory, and the classes of its modules."""
     kinds = {identity(type(module)) for module in model.modules()}
-    return digest(identity(_FACTORIES[source.kind](source)), sorted(kinds))
+    return digest(identity(_find_factory(source)), sorted(kinds))
 
 
 def _build(source: Source) -> tuple[nn.Module, Preprocess | Published, Sequence[Stage] | None]:
-    factory = _FACTORIES[source.kind](source)
+    factory = _find_factory(source)
     try:
         made = factory(**source.arguments)
     except (Exception, SystemExit) as error:  # a factory may raise anything
@@ -249,9 +249,12 @@ def _find_torchvision(source: Source) -> Callable[..., object]:
     return cast(Callable[..., object], torchvision.models.get_model_builder(source.name))
 
 
-def _find_zoo(source: Source) -> Callable[..., object]:
-    _check_name(source, NETWORKS, "suture.zoo.NETWORKS")
-    return NETWORKS[source.name]
+def _find_factory(source: Source) -> Callable[..., object]:
+    if source.kind in _FACTORIES:
+        return _FACTORIES[source.kind](source)
+    factories: Mapping[str, Callable[..., object]] = added("models")[source.kind].factories
+    _check_name(source, factories, f"{source.kind}:NAME")
+    return factories[source.name]
 
 
 def _find_on_hub(source: Source) -> Callable[..., object]:
@@ -293,7 +296,6 @@ def _find_callable(module: ModuleType, name: str, path: str, source: Source) -> 
 _FACTORIES = {
     "timm": _find_timm,
     "torchvision": _find_torchvision,
-    "zoo": _find_zoo,
     "hf": _find_on_hub,
     "file": _find_in_file,
     "module": _find_in_module,
@@ -346,9 +348,10 @@ def _beside(folder: Path) -> Iterator[None]:
 
 
 def _wanted(model: nn.Module, source: Source) -> Preprocess | Published:
-    """Return what pretrained weights were published with, or a network of the project wants; else the identity."""
-    if source.kind == "zoo":
-        return preprocess_of(source.name, source.arguments)
+    """Return what pretrained weights were published with, or a package's network wants; else the identity."""
+    if source.kind in added("models"):
+        wanted: Preprocess = added("models")[source.kind].preprocess(source.name, source.arguments)
+        return wanted
     if not asks_for_weights(source):
         return Preprocess()
     if source.kind == "timm":

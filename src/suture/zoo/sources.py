@@ -7,12 +7,10 @@ its preprocessing and its trained weights::
 
     timm:resnet18,num_classes=10@b.safetensors      timm's registry, pretrained tags included
     torchvision:vgg19_bn,num_classes=10             torchvision's classification models
-    zoo:resnet,width=16,blocks=(1,1,1)              the networks of ``suture.zoo``
     hf:NAME,revision=main                           a model of Hugging Face's hub, or of a folder in its layout
     path/to/file.py:factory,width=8@weights.pt      a callable in a Python file of the user's
     package.module:factory                          a callable in a module that can be imported
-    path/to/folder                                  a network that ``suture train`` made, or a store has
-    ledger:resnet18@10                              a network of the papers' experiments, by its name and seed
+    path/to/folder                                  a trained network with its card, as a store has them
 
 Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
 what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
@@ -22,49 +20,87 @@ keeps them apart from every factory's arguments.
 A folder has ``card.json``, ``model.safetensors`` and ``done``; it stands for the source on its card, with its weights.
 ``done`` has the SHA-256 of the others and is written last: without it the training is not over.
 
-Networks of the ledger lie in ``results/networks`` of Suture's repository, 16-bit weights beside their cards, and are no
-part of what is installed; they are found from the root of the repository, or in the one that the package is run from.
+Installed packages add further kinds (``ModelKind``), and shelves of trained networks (``Shelf``): those of this
+repository's papers are ``zoo:`` and ``ledger:``.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from suture.common.calls import literal, outside, read_settings
 from suture.common.errors import CheckpointError, DataError, SourceError, SutureError
 from suture.common.hashing import keyed_as
+from suture.common.plugins import PAPERS, added
 from suture.data.preprocess import Preprocess
 from suture.measurement.tables.records import Record
 from suture.runs.store.files import read as read_json
 from suture.runs.store.store import FILES, find_damage
 from suture.runs.store.store import NETWORKS as TRAINED
-from suture.zoo.networks import NETWORKS, images_of
 from suture.zoo.published import import_transformers
 
 EXAMPLES = {
     "timm": "timm:resnet18,num_classes=10",
     "torchvision": "torchvision:vgg19_bn,num_classes=10",
-    "zoo": "zoo:resnet,width=16,blocks=(1,1,1)",
     "hf": "hf:google/vit-base-patch16-224",
     "file": "path/to/file.py:factory,width=8@weights.safetensors",
     "module": "package.module:factory,width=8@weights.safetensors",
 }
-"""Every kind of source, with an example."""
+"""Every kind of source that Suture itself knows, with an example."""
 
 CARD, WEIGHTS = FILES[TRAINED]
-LEDGER, KEPT = "ledger:", Path("results/networks")
 
-_HEAD = re.compile(
-    r"(?P<kind>timm|torchvision|zoo|hf):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)|(?P<module>\w+(\.\w+)+:\w+)"
-)
 _PREPROCESS = "preprocess."
 PRETRAINED = {"timm": "pretrained", "torchvision": "weights", "hf": "pretrained"}
 _REFUSED = {
     ("timm", "checkpoint_path"): "name the checkpoint after an '@', which loads it strictly",
     ("torchvision", "pretrained"): "ask for pretrained weights with weights=DEFAULT",
 }
+
+
+# --- what packages add ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of model string that a package adds: factories by name, as ``zoo:resnet`` names one.
+
+    ``example`` is one such string; ``factories`` are the callables that build a model, by name. ``preprocess`` and
+    ``image_shape`` take such a name and the factory's arguments: they return what images go through, and the shape
+    (C, H, W) of raw images, ``None`` if nobody else can know.
+    """
+
+    example: str
+    factories: Mapping[str, Callable[..., object]]
+    preprocess: Callable[[str, Mapping[str, Any]], Preprocess]
+    image_shape: Callable[[str, Mapping[str, Any]], tuple[int, int, int] | None]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A place where a package keeps trained networks, each of which a string names, as ``ledger:resnet18@10`` does.
+
+    ``find`` returns the card of a network, which has its ``source``, and the file of its weights; it raises
+    ``SourceError`` if there is none. ``card_of`` returns the card that belongs to a file of weights of this shelf.
+    """
+
+    find: Callable[[str], tuple[Record, Path]]
+    card_of: Callable[[Path], Record | None]
+
+
+def list_kinds() -> dict[str, str]:
+    """Return an example of every kind of source, those that packages add included."""
+    return EXAMPLES | {name: kind.example for name, kind in added("models").items()}
+
+
+@cache
+def _head() -> re.Pattern[str]:
+    """Return the pattern of the beginning of a model string: the kind, and the name there."""
+    kinds = "|".join(map(re.escape, ("timm", "torchvision", "hf", *added("models"))))
+    return re.compile(rf"(?P<kind>{kinds}):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)|(?P<module>\w+(\.\w+)+:\w+)")
 
 
 # --- read -------------------------------------------------------------------------------------------------------------
@@ -75,7 +111,7 @@ _REFUSED = {
 class Source:
     """What a model string names.
 
-    ``text`` is the string itself, ``kind`` a key of ``EXAMPLES``, ``name`` the model's name there
+    ``text`` is the string itself, ``kind`` one of ``list_kinds``, ``name`` the model's name there
     (``path.py:factory`` for a file), ``arguments`` its factory's, ``checkpoint`` the path of its weights and
     ``preprocess`` the fields of ``Preprocess`` that it sets.
     """
@@ -117,14 +153,15 @@ def parse_source(text: str, *, trust: bool = False) -> Source:
     if is_artefact(text):
         source = _read_folder(text)
         return source if trust else check_trusted(text, source)
-    if text.startswith(LEDGER):
-        card, weights = find_kept(text)
+    prefix, colon, _ = text.partition(":")
+    if colon and prefix in added("shelves"):
+        card, weights = added("shelves")[prefix].find(text)
         source = parse_source(str(card["source"]))
         return replace(source, text=f"{source.text}@{weights}", checkpoint=str(weights))
-    head = _HEAD.match(text)
+    head = _head().match(text)
     if head is None:
-        examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
-        folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
+        examples = ", ".join(f"{example!r} ({kind})" for kind, example in list_kinds().items())
+        folder = ", or the folder of a trained network, with its card" if "/" in text or Path(text).is_dir() else ""
         raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_guess_meant(text)}")
     rest = text[head.end() :]
     try:
@@ -156,23 +193,6 @@ def parse_source(text: str, *, trust: bool = False) -> Source:
     return Source(text, kind, name, values, rest[at + 1 :] or None, preprocess)
 
 
-def find_kept(text: str) -> tuple[Record, Path]:
-    """Return the card and the weights of a network of the ledger. Raises ``SourceError`` if there is none."""
-    folders = [root / KEPT for root in (Path.cwd(), Path(__file__).parents[3])]
-    folder = next((one for one in folders if one.is_dir()), None)
-    if folder is None:
-        raise SourceError(
-            f"{text}: no folder {KEPT} here; it is in Suture's repository and not in what is installed: clone it, and "
-            "run this from its root"
-        )
-    name = "-".join(text.removeprefix(LEDGER).split("@"))
-    kept = sorted(path.stem for path in folder.glob("*.safetensors"))
-    if name not in kept:
-        strings = [f"{LEDGER}{'@'.join(stem.rsplit('-', 1))}" for stem in kept]
-        raise SourceError(f"{text}: {folder} has no such network; it has {', '.join(strings) or 'none'}")
-    return read_json(folder / f"{name}.json"), folder / f"{name}.safetensors"
-
-
 def with_settings(source: Source, settings: Mapping[str, str]) -> Source:
     """Return the source with further settings in its string, such as ``preprocess.size``, unless it has them."""
     own = {*source.arguments, *(f"{_PREPROCESS}{key}" for key in source.preprocess)}
@@ -187,8 +207,12 @@ def _guess_meant(text: str) -> str:
         return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
     if text.endswith(".py"):
         return f"; of a file, name the function that makes the model: {text}:FACTORY"
-    name = re.fullmatch(r"[a-z]\w*(,.*|@.*)?", text)
-    return f"; did you mean timm:{text}, torchvision:{text} or zoo:{text}?" if name else ""
+    if text.startswith(("zoo:", "ledger:")):
+        return f"; {text.partition(':')[0]}: is of {PAPERS}"
+    if not re.fullmatch(r"[a-z]\w*(,.*|@.*)?", text):
+        return ""
+    *meant, last = (f"{kind}:{text}" for kind in ("timm", "torchvision", *added("models")))
+    return f"; did you mean {', '.join(meant)} or {last}?"
 
 
 def _read_folder(folder: str) -> Source:
@@ -235,9 +259,7 @@ def read_card(folder: str | Path) -> Record:
     folder = Path(folder).expanduser()
     wrong = find_damage(folder, TRAINED)
     if lacking := [name for name, problem in wrong.items() if problem == "is missing"]:
-        raise SourceError(
-            f"{folder} has no whole trained network: it lacks {', '.join(lacking)}; let suture train end there"
-        )
+        raise SourceError(f"{folder} has no whole trained network: it lacks {', '.join(lacking)}; let its training end")
     if wrong:
         raise CheckpointError(
             f"{folder / next(iter(wrong))} is not what was written when its training ended: it is damaged, or was "
@@ -269,7 +291,7 @@ def is_random(source: Source) -> bool:
 def image_shape(source: Source) -> tuple[int, int, int]:
     """Return the shape (C, H, W) of the images that a model is made for.
 
-    For ``zoo:`` networks with ``stem=7x7`` it is MNIST's 28x28. Raises ``SourceError`` for a model of the user's own
+    Raises ``SourceError`` for a model of the user's own
     file and for a multilayer perceptron whose inputs make no square image: of these nobody else can know.
     """
     given = source.arguments
@@ -290,8 +312,8 @@ def image_shape(source: Source) -> tuple[int, int, int]:
             if side is not None:
                 height, width = side if isinstance(side, list | tuple) else (side, side)
                 return getattr(config, "num_channels", 3), height, width
-        case "zoo", name if name in NETWORKS:
-            shape = images_of(name, given)
+        case kind, name if kind in added("models") and name in added("models")[kind].factories:
+            shape: tuple[int, int, int] | None = added("models")[kind].image_shape(name, given)
             if shape is not None:
                 return shape
     raise SourceError(

@@ -25,9 +25,9 @@ from torch.nn import functional
 from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import keyed_as
 from suture.data import Data, Samples
+from suture.data.changes import Covered, Variant, class_index
 from suture.data.samples import as_floats
 from suture.data.tasks import Task
-from suture.data.variants import Covered, Variant, class_index
 from suture.measurement.scores.scores import Accuracy, Confusion, Named, NetworkScore, Score
 
 _CHUNK = 256  #: images at once; fixed, because bits depend on it

@@ -103,7 +103,7 @@ _RULED_OUT = {
 _SIMILARITY = "similarity indices: would say whether the two say the same of the same samples (suture.compare)"
 _RANK = (
     "numerical rank: would say whether the receiver finds as many dimensions in what it is sent as in its own "
-    "activations (smith2024, section 4.1; suture.complexity)"
+    "activations (smith2024, section 4.1; suture_papers.complexity)"
 )
 
 

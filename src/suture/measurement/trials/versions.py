@@ -11,15 +11,14 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 
 from suture.common.hashing import list_registered, registered_name
+from suture.common.names import NAMES
 from suture.core.activations.cache import VERSION as CUTS
 
 Versions = Mapping[str, int]
 """The version of each part, by its registered name."""
 
-_ROOMS = (  # whose import registers every part; by name, for they import this file
-    *("suture.data.variants", "suture.fits.recipes", "suture.measurement.trials.baselines"),
-    *("suture.measurement.indices", "suture.measurement.complexity"),
-)
+#: Kinds of names whose objects are parts of trials; importing the modules that these are in registers every part.
+_KINDS = ("stitch", "fit", "variant", "control", "index", "measure")
 DECLARED: dict[str, int] = {
     "cuts": CUTS,  #: how networks are cut, and activations computed
     "measurement": 1,  #: how a fitted stitch is run and scored
@@ -75,6 +74,6 @@ def say_outdated(texts: Iterable[str], standing: Mapping[str, Iterable[int]] | N
 
 def list_versions() -> dict[str, int]:
     """Return today's versions of all parts there are, by name."""
-    for room in _ROOMS:
-        import_module(room)
+    for place in {place.partition(":")[0] for kind in _KINDS for place in NAMES.get(kind, {}).values()}:
+        import_module(place)
     return {**{name: getattr(kind, "version", 1) for name, kind in list_registered().items()}, **DECLARED}

@@ -227,38 +227,6 @@ def _mark(axes: Axes, chart: Chart, way: Way) -> Entries:
     return marks
 
 
-def complexity(table: pd.DataFrame) -> Figure:
-    """Draw every measure at every cut, a panel each, controls beside the stitched networks, parents as lines across.
-
-    ``table`` is what ``arrange.complexity`` takes. Raises ``DataError`` as it does.
-    """
-    chart = arrange.complexity(table)
-    columns = min(3, len(chart.measures))
-    rows = -(-len(chart.measures) // columns)
-    with styled():
-        figure = Picture(figsize=(WIDTH, 6), layout="constrained")
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
-        entries: dict[str, Artist] = {}
-        for axes, measure in zip(panels.flat, chart.measures, strict=False):
-            entries |= {name: artist for artist, name in draw_lines(axes, measure)}
-            title = measure.of
-            title = title.replace(", ", ",\n", 1) if len(title) > 34 else title
-            axes.set_title(title, size=6.5, pad=3, parse_math=False)
-            axes.set_ylabel("")
-            axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=False)
-            axes.yaxis.get_offset_text().set_fontsize(6)
-            name_cuts(axes, chart.columns, WIDTH / columns)
-            axes.set_xlabel("")
-        for axes in panels.flat[len(chart.measures) :]:
-            axes.set_visible(False)
-        for axes in panels.flat[max(0, len(chart.measures) - columns) : len(chart.measures)]:
-            axes.tick_params(labelbottom=True)
-        figure.supxlabel("cut (input → output)", size=8)
-        legend_above(figure, [(artist, name) for name, artist in entries.items()], WIDTH)
-        fit_height(figure, list(panels[:, 0]), 0.85 * rows)
-    return figure
-
-
 def _page(chart: Chart, heights: Sequence[float]) -> tuple[Figure, Sequence[Axes]]:
     """Return a figure with panels below each other, the cuts named below the last; wider if there are many."""
     crowd = min(max(len(chart.columns) - 20, 0), 40) / 40

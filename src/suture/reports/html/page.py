@@ -16,15 +16,15 @@ from itertools import count
 from typing import Any
 
 from suture.common.errors import SutureError
+from suture.common.plugins import added
 from suture.measurement.tables.table import say_warnings
 from suture.reports import arrange
 from suture.reports.charts import Chart
-from suture.reports.html import compare_runs, studies, words
+from suture.reports.html import compare_runs, words
 from suture.reports.html.plot import figure, visible
 from suture.reports.html.runs import Run
 from suture.reports.style import with_minus
 from suture.reports.terminal.store import broken
-from suture.studies.base.scale import TINY
 
 Block = tuple[str, Any]  #: a kind of block of the template, and what it shows
 
@@ -56,7 +56,9 @@ def render(run: Run, other: Run | None = None) -> str:
     """Return the page of a run, or of two runs compared. Raises ``DataError`` if two have nothing in common."""
     if other is not None:
         return _fill(_page_of_two(run, other))
-    return _fill(_page_of_studies(run) if run.results else _page_of_run(run))
+    for known in added("studies").values() if run.results else ():
+        return _fill(known.make_page(run))
+    return _fill(_page_of_run(run))
 
 
 # --- what a page says -------------------------------------------------------------------------------------------------
@@ -81,34 +83,17 @@ def _page_of_run(run: Run) -> Page:
     ]
     if explained is not None:
         sections += [
-            Section("What holds", _sentences(explained.holds)),
-            Section("What must not be concluded", _sentences(explained.not_concluded)),
-            Section("What was not tried", _sentences(explained.missing)),
+            Section("What holds", sentences(explained.holds)),
+            Section("What must not be concluded", sentences(explained.not_concluded)),
+            Section("What was not tried", sentences(explained.missing)),
         ]
     verdict = verdict or ["Nothing can be concluded: no trial gave a score with a penalty."]
     warned = say_warnings(run.table)
     verdict = verdict if front is not None else [*warned, *verdict]
     called = found.title or words.title(run.table)
     title = f"{sentence.rstrip('.')}." if front is not None else called
-    sections = [*sections, _failures(run), *_appendix(run)]
+    sections = [*sections, list_failures(run), *appendix(run)]
     return Page(title, words.asked(run.table, found.asked), verdict, sections, warned, front, strip, called)
-
-
-def _page_of_studies(run: Run) -> Page:
-    several = len(run.results) > 1
-    sections = [Section(*studies.section(study, result, several)) for study, result in run.results]
-    study, result = run.results[0]
-    title = f"{len(run.results)} studies" if several else study.title
-    asked = f"{study.question} ({study.paper}, {study.source}; {study.id})"
-    asked = f"What {', '.join(study.id for study, _ in run.results)} measured." if several else asked
-    cost = Section("Cost", [] if several else _facts(studies.card(result)))
-    verdict = studies.verdict(run.results)
-    rest = [_failures(run), cost, *_appendix(run, cost=several)]
-    figures = [block for block in sections[0].blocks if block[0] == "figure"]
-    if several or result.scale == TINY or not figures:
-        return Page(title, asked, verdict, [*sections, *rest])
-    claims = replace(sections[0], blocks=[block for block in sections[0].blocks if block is not figures[0]])
-    return Page(verdict[0], f"{title}. {asked}", [], [claims, *rest], chart=figures[0][1], tab=title)
 
 
 def _page_of_two(first: Run, second: Run) -> Page:
@@ -120,7 +105,7 @@ def _page_of_two(first: Run, second: Run) -> Page:
     ours, theirs = words.settings(first.table), words.settings(second.table)
     apart = [(name, ", ".join(ours[name]), ", ".join(theirs[name])) for name in ours if ours[name] != theirs[name]]
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
-    table = ("table", studies.words_table("What differs, by what the tables say", ("", *names), apart))
+    table = ("table", words.lay_words("What differs, by what the tables say", ("", *names), apart))
     called = f"{names[0]} and {names[1]} compared"
     said = said or ["Neither run has a figure there to compare."]
     title, *said = [called, *said] if len(charts) > 1 else said
@@ -130,11 +115,11 @@ def _page_of_two(first: Run, second: Run) -> Page:
         Section("What differs between the two", [table if apart else alike]),
     ]
     for run, name in ((first, names[0]), (second, names[1])):
-        sections += [_failures(run, f" in {name}"), *_appendix(run, of=f" of {name}")]
+        sections += [list_failures(run, f" in {name}"), *appendix(run, of=f" of {name}")]
     return Page(title, f"{called}. {asked}", said, sections, before, front, tab=called)
 
 
-def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
+def appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
     """Say what it cost, where it was measured, and how to repeat it."""
     known = dict(words.settings(run.table) if len(run.table) and not run.results else {})
     known |= words.seeds(run.table) if len(run.table) else {}
@@ -143,10 +128,10 @@ def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
     known["Folder"] = [str(run.path)] if run.machines or run.state is not None else []  # a table has none
     known["Last change"] = [f"{run.state.last_change:%Y-%m-%d %H:%M %Z}"] if run.state is not None else []
     return [
-        Section(f"Cost{of}", _facts(words.cost(run.table)) if cost else []),
-        Section(f"Versions and machine{of}", _facts(words.machines(run.machines))),
-        Section(f"Notes of the trials{of}", _sentences([f"{note} ({times} ×)" for note, times in run.notes.items()])),
-        Section(f"How to repeat it{of}", [*_repeat(run), *_facts(known)]),
+        Section(f"Cost{of}", facts(words.cost(run.table)) if cost else []),
+        Section(f"Versions and machine{of}", facts(words.machines(run.machines))),
+        Section(f"Notes of the trials{of}", sentences([f"{note} ({times} ×)" for note, times in run.notes.items()])),
+        Section(f"How to repeat it{of}", [*_repeat(run), *facts(known)]),
     ]
 
 
@@ -154,7 +139,7 @@ def _repeat(run: Run) -> list[Block]:
     if run.command is not None:
         return [("command", broken(shlex.split(run.command)))]
     if run.state is None:
-        return [("command", f"suture run {study.id} --scale {made.scale} --out FOLDER") for study, made in run.results]
+        return [("command", known.say_command(*one)) for known in added("studies").values() for one in run.results]
     said = (
         "The run was started from Python: the folder knows what was measured, but not the code. Run the same plan "
         "again, and nothing is measured twice:"
@@ -162,20 +147,23 @@ def _repeat(run: Run) -> list[Block]:
     return [("text", said), ("command", f"suture.run(plan, store={str(run.path)!r})")]
 
 
-def _failures(run: Run, of: str = "") -> Section:
+def list_failures(run: Run, of: str = "") -> Section:
+    """Return the section of the trials that failed, and why."""
     failed = list(words.failures(run.table)) if len(run.table) else []
     if not failed:
         return Section("", [])
     many = f"{len(failed):,} of {run.table['trial'].nunique():,} trials failed; their places are empty."
-    table = studies.words_table("Every trial that failed, and why", ("Seam", "Control", "Seed", "Error"), failed)
+    table = words.lay_words("Every trial that failed, and why", ("Seam", "Control", "Seed", "Error"), failed)
     return Section(f"What failed{of}", [("note", many), ("table", table)])
 
 
-def _sentences(said: Sequence[str]) -> list[Block]:
+def sentences(said: Sequence[str]) -> list[Block]:
+    """Return the block of some sentences, if there are any."""
     return [("sentences", said)] if said else []
 
 
-def _facts(known: Mapping[str, Sequence[str]]) -> list[Block]:
+def facts(known: Mapping[str, Sequence[str]]) -> list[Block]:
+    """Return the block of named facts, without those that have no value."""
     held = {name: [value for value in values if value] for name, values in known.items()}
     held = {name: values for name, values in held.items() if values}
     return [("facts", held)] if held else []

@@ -1,6 +1,6 @@
-"""What a report is made of: what is read from the folder of a run, or of the results of studies."""
+"""What a report is made of: what is read from the folder of a run, or of the results of a package's studies."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -8,13 +8,29 @@ from typing import Any, final
 import pandas as pd
 
 from suture.common.errors import DataError
+from suture.common.plugins import added
 from suture.measurement.tables.records import Record
 from suture.measurement.tables.table import read as read_table
 from suture.runs.store.inspect import Status, status
 from suture.runs.store.store import LABEL, TRIALS, Store
-from suture.studies import STUDIES, Result, Study, load_result
 
 SIMILARITIES, COMPLEXITY, RESULTS = "similarities.parquet", "complexity.parquet", "results"
+
+
+@final
+@dataclass(frozen=True)
+class Studies:
+    """The studies of a package, whose results a report shows in place of a run's own table.
+
+    ``list_ids`` lists them. ``load`` reads one from a folder of results, as a pair of the study, which has its ``id``,
+    and its result, which has ``tables`` by name and a ``card``; ``None`` if it is not there. ``make_page`` makes the
+    ``page.Page`` of a run that has such results, and ``say_command`` the command that measures one again.
+    """
+
+    list_ids: Callable[[], Collection[str]]
+    load: Callable[[Path, str], tuple[Any, Any] | None]
+    make_page: Callable[["Run"], Any]
+    say_command: Callable[[Any, Any], str]
 
 
 @final
@@ -36,7 +52,7 @@ class Run:
     notes: Mapping[str, int]
     similarities: pd.DataFrame | None
     ranks: pd.DataFrame | None
-    results: tuple[tuple[Study, Result], ...]
+    results: tuple[tuple[Any, Any], ...]
     fingerprints: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
@@ -93,21 +109,23 @@ def _fingerprints(store: Store, records: Mapping[str, Record]) -> dict[str, froz
     return {name: frozenset(values) for name, values in found.items()}
 
 
-def _of_results(path: Path, results: tuple[tuple[Study, Result], ...]) -> Run:
+def _of_results(path: Path, results: tuple[tuple[Any, Any], ...]) -> Run:
     tables = [result.tables[TRIALS] for _, result in results if TRIALS in result.tables]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
     machines = _once([result.card.get("machine", {}) for _, result in results])
     return Run(path, table, None, {}, machines, {}, None, None, results)
 
 
-def _results(path: Path) -> tuple[tuple[Study, Result], ...]:
-    """Return the results of studies in a folder, in the order of the list of studies."""
-    found = []
-    for study in STUDIES.values():
-        result = load_result(path, study.id) if path.is_dir() else None
-        if result is not None:
-            found.append((study, result))
-    return tuple(found)
+def _results(path: Path) -> tuple[tuple[Any, Any], ...]:
+    """Return the results of studies in a folder, in the order in which packages list them."""
+    if not path.is_dir():
+        return ()
+    found = (known.load(path, name) for known in _packages() for name in known.list_ids())
+    return tuple(one for one in found if one is not None)
+
+
+def _packages() -> Collection[Studies]:
+    return added("studies").values()
 
 
 def of_study(path: str | Path) -> tuple[Path, str] | None:
@@ -115,7 +133,7 @@ def of_study(path: str | Path) -> tuple[Path, str] | None:
     path = Path(path).expanduser()
     if path.is_dir():
         return None
-    named = [study for study in STUDIES if f"{path.name}.".startswith(f"{study}.")]
+    named = [study for known in _packages() for study in known.list_ids() if f"{path.name}.".startswith(f"{study}.")]
     return next(((path.parent, study) for study in named if (path.parent / f"{study}.json").is_file()), None)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -18,6 +19,13 @@ from suture.reports.html.runs import Run
 from suture.reports.style import mark_of
 from suture.reports.terminal.curve import one_line
 from suture.runs.progress import clock
+
+MARKED = ("reproduced", "not reproduced", "undecided")  #: words of a table that have a colour
+
+
+def lay_words(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> dict[str, Any]:
+    """Return what the template needs for a table of words; ``claims`` stand below each other on narrow pages."""
+    return {"caption": caption, "headings": headings, "rows": rows, "kind": kind, "marks": MARKED}
 
 
 @dataclass(frozen=True)

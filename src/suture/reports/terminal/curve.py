@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from suture.core.network.cuts import Cuts
-from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
 from suture.measurement.tables.onset import Onset, Way
 from suture.reports.charts import APART, OPEN
@@ -176,29 +175,7 @@ def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
     return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(most).items()]
 
 
-# --- complexity, and where a trait lies -------------------------------------------------------------------------------
-
-
-def complexity_table(table: pd.DataFrame) -> Table:
-    """Show a row per measure, a column per cut of the receiver, or per network if none is stitched.
-
-    What was stitched from several networks, or from several cuts to one, has a row for each.
-    """
-    rows, alone = split_complexity(table)
-    shown = rows[rows["control"] == PLAIN] if len(rows) else alone
-    shown = shown.assign(column=shown["receiver_cut"] if len(rows) else shown["sender"])
-    columns = list(dict.fromkeys(shown.sort_values("receiver_depth", kind="stable")["column"]))
-    rows_ = []
-    pair = ["sender", "receiver"]
-    many = len(rows) > 0 and len(shown[pair].drop_duplicates()) > 1
-    wide = len(rows) > 0 and shown.groupby([*pair, "receiver_cut"])["sender_cut"].nunique().max() > 1
-    apart = [*MEASURE, *(pair if many else []), *(["sender_cut"] if wide else [])]
-    for _, held in shown.groupby(apart, sort=False):
-        means, first = held.groupby("column")["value"].mean(), held.iloc[0]
-        said = name_measure(held) + (f", {first['sender']} → {first['receiver']}" if many else "")
-        said += f", from {first['sender_cut']}" if wide else ""
-        rows_.append((said, *(f"{means[name]:.4g}" if name in means else "" for name in columns)))
-    return lay_out(("measure", *(f">{name}" for name in columns)), rows_)
+# --- where a trait lies -----------------------------------------------------------------------------------------------
 
 
 def trait_heading(found: Onset) -> str:

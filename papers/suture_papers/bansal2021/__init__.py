@@ -1,0 +1,5 @@
+"""Bansal, Nakkiran & Barak 2021: ``section4_5`` says what the paper did."""
+
+from suture_papers.bansal2021.section4_5 import STUDIES
+
+__all__ = ["STUDIES"]

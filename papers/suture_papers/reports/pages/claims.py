@@ -1,0 +1,373 @@
+"""Pages about the claims: ``claims.md``, and the filled-in places of the other pages of ``docs/papers``.
+
+A paper has a page, and each of its experiments has one. What a study asks, shows and claims is written by program
+between two marks of its page, ``<!-- study: ID -->`` and ``<!-- end -->``, and what became of a paper's studies between
+``<!-- paper: NAME -->`` and ``<!-- end -->``; all else on them is written by hand and stays. The same results give the
+same pages, to the letter.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.extend import LEAST_NETWORKS as LEAST
+from suture.extend import clock
+from suture_papers.base.cells import TRIALS
+from suture_papers.base.claims import (
+    ENOUGH,
+    MARGIN,
+    NEAR,
+    NOT_MEASURED,
+    NOT_REPRODUCED,
+    POWER,
+    READ_SINCE,
+    REPORTED,
+    STITCHES,
+    Claim,
+    Decided,
+    Verdict,
+    verdict_of,
+)
+from suture_papers.base.run import Result
+from suture_papers.base.study import PAPERS, Study
+from suture_papers.ledger import LEDGER
+from suture_papers.reports.terminal import written
+
+COMMAND = "suture claims --page docs/papers/claims.md --papers docs/papers"
+
+Results = Mapping[str, Result | None]
+_VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", REPORTED, NOT_MEASURED)
+_WORDS = {"reproduced": "**reproduced**", "not reproduced": "**not reproduced**", REPORTED: "report"}
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+_HEADS = ("claim", "where in the paper", "the paper's value", "our value", "threshold", "verdict")
+
+RULES = f"""\
+Every claim is one quantity with one threshold, and a program decides it.
+
+- **The unit is a trained network**, and not a pair of them: five networks in all ordered pairs are five units.
+  Whatever a claim says of several cuts or images is first made one number of each pair; the figure is the mean of
+  these numbers. Its 95 % interval is the jackknife's over networks (without each network in turn, and every pair that
+  it is in). Groups of pairs that have no network in common are units themselves. Fewer than {ENOUGH} units decide
+  nothing, however many test images there are ({LEAST} where the paper has {LEAST}, and for what is exact algebra).
+  Ratios of standard deviations have an F interval, differences counted in standard deviations one by the noncentral
+  t.
+- **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
+  on the other side. **Undecided**: it straddles the threshold, or there are too few networks; then the page says how
+  many would decide it in {POWER:.0%} of cases, if they differ as those that were measured do.
+- **"At every cut"** is a statement about the cut whose mean is worst: reproduced if the interval of every cut lies on
+  the claimed side, not reproduced if that of some cut, corrected for their number (Bonferroni), lies on the other.
+  **"At some cut"** is the same of the best. The two ends of the interval that is shown may be of different cuts, so it
+  need not be centred on the figure.
+- **Equivalence** ("either way") is shown by two one-sided tests at every cut, and refused by a correction for twice
+  their number.
+- **Several claims of one experiment** share the 5 % by Holm's method: where an interval is not one of 95 %, it says so.
+- A figure **within {NEAR:g} pp** of its threshold decides only if all fits that it reads had converged and each seam
+  has {STITCHES} stitches, of which the one with the least validation loss counts. If only an end of its interval is
+  within {NEAR:g} pp, all fits must have converged. Fits that never say whether they have converged, as the papers'
+  recipes and closed forms, are stitched once.
+- **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
+  favour.
+- **The share of pairs** of which a claim holds by themselves stands beside the mean, with an exact interval, for as
+  many cases as there are networks, or half as many if networks are on both sides (Clopper & Pearson). Five disjoint
+  pairs of five give 48 to 100 %, all pairs of five networks 23 to 100 %: five networks miss a behaviour of one network
+  in six in 40 % of cases, and *reproduced* does not exclude it.
+- **†** marks a threshold that is ours, since the paper gives no exact one.
+- **‡** marks a sentence that is read otherwise than in the first ledger; its experiment's page says why, and the old
+  reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
+  seen, and before any trial of the networks that decide them, whose seeds begin at 10. One was mended later, after its
+  figures had been seen, and so explores more than it tests: [oxford-4.3a](oxford-4.3a.md).
+- A **report** has no threshold and no verdict; its figure is shown.
+- An experiment has the verdict of its worst claim: not reproduced before undecided before not measured before
+  reproduced.
+- *All alike*: every pair gave the same number, mostly an exact 0, so that there is no interval to be had; the verdict
+  is that of the number, which other networks may not give. It is said of one end if it is that of such a cut.
+- Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
+- **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
+  failed, or figures by an older version of a part (the fit, the cuts …), which are shown and decide nothing, unless
+  verdicts by that version [stand](../versions.md). Intervals of the oldest take pairs for units.
+
+Each verdict is wrong in at most 2.5 % of cases if the claim lies exactly on its threshold and the networks' numbers are
+normal; what these rules get wrong was simulated, also for others, by `python benchmarks/decisions.py`:
+[rates](../over-networks.md#error-rates).
+
+The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
+worse. The *sender* gives the first layers, the *receiver* the last."""
+
+
+def page(results: Results, studies: Sequence[Study], networks: pd.DataFrame | None = None) -> str:
+    """Write the page about all claims.
+
+    ``results`` are by study, ``None`` if a study was not run; ``networks`` is the table of trained networks, for the
+    time that they took.
+    """
+    decided = {study.id: _decided(study, results) for study in studies}
+    parts = [
+        "# The papers' claims",
+        f"Made by `{COMMAND}`; do not edit by hand. Four papers about model stitching, their experiments run again at "
+        "small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). A paper's "
+        "page has its experiments, each with the claim that decides it; an experiment's page has all its claims, what "
+        "it asks, its figure, and what differs from the paper.",
+        _short(studies, decided),
+        _took(results, networks),
+        _versions(results),
+        "## How a verdict is made",
+        RULES,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def paper_page(template: str, paper: str, results: Results, studies: Sequence[Study]) -> str:
+    """Fill the place of a paper's page with a line for each experiment: its verdict, and the claim that decides it.
+
+    Raises ``DataError`` unless the page has the place once.
+    """
+    lines = []
+    for study in studies:
+        if study.paper != paper:
+            continue
+        made = _decided(study, results)
+        experiment = f"[{study.id}]({study.id}.md): {study.title}"
+        if made is None:
+            lines.append([experiment, "", "", "", "not run"])
+            continue
+        one = _decisive(made)
+        lines.append([experiment, _statement(one.claim), _figure(one), threshold(one.claim), _line(one)[-1]])
+    heads = ["experiment", "the claim that decides", "our value", "threshold", "verdict"]
+    return _fill(template, "paper", paper, grid(heads, lines))
+
+
+def study_page(template: str, study: Study, results: Results, drawn: Collection[str] = ()) -> str:
+    """Fill the place of an experiment's page: its question, figure and verdict, and folded, all that it rests on.
+
+    ``drawn`` are the ids of those that have a figure. Raises ``DataError`` unless the page has the place once.
+    """
+    return _fill(template, "study", study.id, _block(study, results, study.id in drawn))
+
+
+def _fill(template: str, kind: str, name: str, made: str) -> str:
+    """Return the page with its one place filled; what is between the place's marks is replaced, all else stays."""
+    mark = f"<!-- {kind}: {name} -->"
+    places = re.findall(rf"{re.escape(mark)}\n.*?<!-- end -->", template, re.DOTALL)
+    if len(places) != 1:
+        raise DataError(
+            f"the page of {name} has {len(places)} places for what the tables give, and needs one; write '{mark}' and "
+            "'<!-- end -->' on lines of their own"
+        )
+    return template.replace(places[0], f"{mark}\n\n{made}\n\n<!-- end -->")
+
+
+def _decided(study: Study, results: Results) -> tuple[Decided, ...] | None:
+    result = results.get(study.id)
+    return None if result is None else result.decide(study)
+
+
+# --- in short ---------------------------------------------------------------------------------------------------------
+
+
+def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None]) -> str:
+    """Say how many experiments were run, and what became of them, by paper."""
+    heads = ["paper", "experiments", "run", *(_plain(verdict) for verdict in _VERDICTS), "not run"]
+    lines = []
+    for paper in PAPERS.values():
+        own = [decided[study.id] for study in studies if study.paper == paper]
+        if own:
+            lines.append([f"[{paper}]({paper}.md)", *map(str, _counts(own))])
+    total = _counts([decided[study.id] for study in studies])
+    lines.append(["all", *map(str, total)])
+    claims = [one for made in decided.values() for one in made or ()]
+    of = [
+        f"{sum(one.verdict == verdict for one in claims)} {_plain(verdict)}{'s' * (verdict == REPORTED)}"
+        for verdict in _VERDICTS
+    ]
+    said = f"Of {total[0]} experiments {total[1]} were run. Their {len(claims)} claims: {', '.join(of)}."
+    return said + "\n\n" + grid(heads, lines, right=range(1, len(heads)))
+
+
+def _counts(decided: Sequence[tuple[Decided, ...] | None]) -> list[int]:
+    there = [verdict_of(made) for made in decided if made is not None]
+    return [len(decided), len(there), *(there.count(verdict) for verdict in _VERDICTS), len(decided) - len(there)]
+
+
+def _plain(verdict: str) -> str:
+    return "report" if verdict == REPORTED else verdict
+
+
+def _took(results: Results, networks: pd.DataFrame | None) -> str:
+    """Say what all that took, each trial and each network counted once."""
+    tables = [made.tables[TRIALS] for made in results.values() if made is not None and TRIALS in made.tables]
+    if not tables:
+        return ""
+    once = pd.concat([table[["trial", "seconds", "status"]] for table in tables]).drop_duplicates("trial")
+    said = f"{len(once):,} trials, {clock(float(once['seconds'].sum()))} of one thread"
+    failed = int((once["status"] == "failed").sum())
+    said += f", of which {failed} failed" if failed else ""
+    said += "; what experiments have in common is measured, and counted, once."
+    if networks is not None:
+        own = networks[networks["own"].astype(bool) & networks["until"].isna()]
+        own = own.sort_values("device", key=lambda devices: devices != "cpu", kind="stable").drop_duplicates("key")
+        kinds = [
+            f"{len(rows)} on {'a GPU' if device == 'cuda' else 'one core'} in {clock(float(rows['seconds'].sum()))}"
+            for device, rows in own.groupby("device", sort=True)
+        ]
+        said += f" {len(own)} networks were trained, each counted once wherever it was: {' and '.join(kinds)}."
+    return said
+
+
+def _versions(results: Results) -> str:
+    """Say of how many experiments the parts that measured them have changed since; nothing if of none."""
+    measured = {name: made for name, made in results.items() if made is not None}
+    older = [name for name, made in measured.items() if not made.stands]
+    if not older:
+        return ""
+    standing = ", ".join(name for name in sorted(measured) if name not in older) or "none"
+    return (
+        f"Of {len(measured)} experiments, {len(older)} were measured by parts that have changed since, and these by "
+        f"today's: {standing}; what a version changed is in [versions](../versions.md)."
+    )
+
+
+# --- an experiment on its page ----------------------------------------------------------------------------------------
+
+
+def _decisive(made: tuple[Decided, ...]) -> Decided:
+    """Return the claim that decides an experiment: the first with its verdict, of refuted ones the surest by Holm."""
+    verdict = verdict_of(made)
+    with_it = [one for one in made if one.verdict == verdict]
+    if verdict == NOT_REPRODUCED:
+        return max(with_it, key=lambda one: one.figure.level if one.figure else 0.0)
+    return with_it[0] if with_it else made[0]
+
+
+def _tally(made: tuple[Decided, ...]) -> str:
+    """Say how many claims have which verdict, if some were decided otherwise than the experiment."""
+    counts = Counter(one.verdict for one in made if one.verdict != REPORTED)
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
+    return f" Of {counts.total()} claims with a threshold: {said}." if len(counts) > 1 else ""
+
+
+def _differs(study: Study) -> list[str]:
+    """Say what differs from the paper, in sentences."""
+    needs = [f"needs {study.needs}"] if study.needs else []
+    said = [*needs, *study.deviations, *study.small, *_networks(study)]
+    return list(map(_sentence, said))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}."
+
+
+def _networks(study: Study) -> list[str]:
+    """Say what differs of the networks that it asks for, of those of the ledger."""
+    said = dict.fromkeys(entry.deviation for entry in LEDGER if study.id in entry.experiments and entry.deviation)
+    return [f"networks: {' / '.join(said)}"] if said else []
+
+
+def _block(study: Study, results: Results, drawn: bool) -> str:
+    made = _decided(study, results)
+    shown = [f"**Question.** {study.question}"]
+    if drawn:
+        shown.append(f"![{study.id}: {study.title}](images/{study.id}.png)")
+    if made is None:
+        shown.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
+    else:
+        one = _decisive(made)
+        said = f"{_statement(one.claim)}: {_ours(one) or 'no figure'} (threshold {threshold(one.claim) or 'none'})"
+        shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.**{_tally(made)} What decides: {said}.")
+    lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
+    parts = [grid(_HEADS, lines), _roles(study.claims), _of_networks(results[study.id])]
+    if any(claim.ours for claim in study.claims):
+        parts.append("† Our threshold: the paper gives no exact one.")
+    if readings := dict.fromkeys(claim.reading for claim in study.claims if claim.reading):
+        parts.append("**‡ Read otherwise than before.**\n\n" + "\n".join(f"- {_sentence(part)}" for part in readings))
+    if differs := _differs(study):
+        result = results[study.id]
+        when = "" if result is None or result.stands else ", when today's parts measure it"
+        parts.append(f"**What differs from the paper{when}.**\n\n" + "\n".join(f"- {part}" for part in differs))
+    many = f"All {len(lines)} claims" if len(lines) > 1 else "The claim"
+    folded = fold(f"{many}, the data, and what differs from the paper", *parts)
+    return "\n\n".join([*shown, folded])
+
+
+def _roles(claims: Iterable[Claim]) -> str:
+    """Say which data fitted, scored and gave the baseline, once if all claims have the same."""
+    roles = dict.fromkeys(claim.roles for claim in claims)
+    said = [f"fitted on {one.fitted}; scored on {one.scored}; baseline: {one.baseline}" for one in roles]
+    if not said:
+        return ""
+    return "**Data.** Stitches are " + ". For other claims of this experiment: ".join(said) + "."
+
+
+# --- one claim --------------------------------------------------------------------------------------------------------
+
+
+def _line(one: Decided) -> list[str]:
+    claim = one.claim
+    verdict = _WORDS.get(one.verdict, one.said)
+    return [_statement(claim), claim.source, claim.paper, _ours(one), threshold(claim), verdict]
+
+
+def _unmeasured(claim: Claim) -> list[str]:
+    return [_statement(claim), claim.source, claim.paper, _by(claim).strip(), threshold(claim), "not run"]
+
+
+def _statement(claim: Claim) -> str:
+    return f"{claim.statement}{' ‡' * bool(claim.reading)}"
+
+
+def _of_networks(result: Result | None) -> str:
+    """Say of which networks the figures are, by their names and seeds; cards of before do not know."""
+    of = {} if result is None else result.card.get("of", {})
+    said = [f"{name} {', '.join(map(str, seeds))}" for name, seeds in of.items()]
+    return f"**Networks** (seeds). {'; '.join(said)}." if said else ""
+
+
+def _figure(one: Decided) -> str:
+    """Return the figure as ``1.4 pp [0.9, 1.9], 5 pairs``; empty if there is none."""
+    if one.figure is None:
+        return ""
+    unit = one.claim.unit if one.claim.unit != "ρ" else ""
+    return f"{_MINUS.sub('−', written(one.figure, unit))}, {one.figure.units}"
+
+
+def _ours(one: Decided) -> str:
+    """Return the figure with its share of pairs and its fits."""
+    if one.figure is None:
+        return ""
+    fits = f"; {one.fits}" if one.fits else ""
+    share = f"; holds of {written(one.share, '%')} of pairs" if one.share is not None and one.share.pairs > 1 else ""
+    return f"{_figure(one)}{share}{fits}{_by(one.claim)}"
+
+
+def _by(claim: Claim) -> str:
+    """Say by which fit, if that is not the default one; empty if nothing is fitted."""
+    return "" if claim.fit in ("default", "") else f" (fit: {claim.fit})"
+
+
+def threshold(claim: Claim) -> str:
+    """Return the threshold as ``≤ 3 pp``, with its margin, and with † if it is ours; empty for a report."""
+    if claim.threshold is None:
+        return ""
+    unit = _unit(claim)
+    margin = f" (margin {claim.margin:g})" if claim.margin else ""
+    return f"{claim.direction} {_MINUS.sub('−', f'{claim.threshold:g}')}{unit}{margin}{'†' if claim.ours else ''}"
+
+
+def _unit(claim: Claim) -> str:
+    """Return the unit after a number; correlations have none."""
+    return f" {claim.unit}" if claim.unit not in ("", "ρ") else ""
+
+
+def fold(summary: str, *parts: str) -> str:
+    """Return parts of a page, each a block of Markdown, that are shown one click away; empty ones are left out."""
+    opened = f'<details markdown="1">\n<summary>{summary}</summary>'
+    return "\n\n".join([opened, *filter(None, parts), "</details>"])
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Return a table in Markdown."""
+    rules = ["---:" if place in right else "---" for place in range(len(heads))]
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in (heads, rules, *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

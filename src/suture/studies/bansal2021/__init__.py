@@ -1,5 +1,0 @@
-"""Bansal, Nakkiran & Barak 2021: ``section4_5`` says what the paper did."""
-
-from suture.studies.bansal2021.section4_5 import STUDIES
-
-__all__ = ["STUDIES"]

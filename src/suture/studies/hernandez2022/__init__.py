@@ -1,5 +1,0 @@
-"""Hernandez et al. 2022: what the paper did is said in ``experiments``."""
-
-from suture.studies.hernandez2022.experiments import STUDIES
-
-__all__ = ["STUDIES"]

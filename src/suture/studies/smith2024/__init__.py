@@ -1,5 +1,0 @@
-"""Smith & Marcu 2024: what the paper did is said in ``experiments``."""
-
-from suture.studies.smith2024.experiments import STUDIES
-
-__all__ = ["STUDIES"]
