@@ -8,8 +8,8 @@
 A mutant replaces ``before`` by ``after`` in ``file``, a path below the root, inside the function or class
 ``where``, which is empty for the whole file; ``before`` must be there exactly once. ``PACKAGES`` are copied to a
 temporary folder, the mutants are applied to the copy one at a time, and their ``tests`` are run in the order given, up
-to the first failure. One that no test fails of has *survived*; a run longer than ``--limit`` seconds has killed its mutant.
-One with ``gone`` is of code that is no more, of which that says why: it is neither applied nor counted.
+to the first failure. One that no test fails of has *survived*; a run longer than ``--limit`` seconds has killed its
+mutant. One with ``gone`` is of code that is no more, of which that says why: it is neither applied nor counted.
 
 Each outcome is a line of JSON in the log, and a mutant with one there is skipped, so a run can be stopped and begun
 again; another log judges all anew. That the tests pass without a mutant is taken for granted: see to it first.

@@ -1,15 +1,27 @@
-"""The wheel that users install: it holds all it needs, runs without the repository, and its types help them."""
+"""The wheel that users install: it holds all it needs, runs without the repository, and its types help them.
+
+It also runs without the papers' package, as most users will have it: the demo, the tutorial and the instrument's own
+tests, those that need none of the papers' networks.
+"""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+NETS = """
+from torch import nn
+
+def make(width):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
+"""
 USER = """
 from typing import assert_type
 
@@ -44,7 +56,21 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "site"
 
 
-def run(command: list[str], installed: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
+@pytest.fixture(scope="module")
+def alone(installed: Path) -> str:
+    """The path of the instrument from its wheel with all that it depends on, the papers out of reach.
+
+    The libraries are linked, so that PyTorch is not installed twice; ``python -S`` adds no others.
+    """
+    links = installed.parent / "links"
+    links.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(("suture", "__editable__")) and path.suffix != ".pth":
+            (links / path.name).symlink_to(path)
+    return os.pathsep.join(map(str, (installed, links)))
+
+
+def run(command: list[str], installed: Path | str, folder: Path) -> "subprocess.CompletedProcess[str]":
     paths = {"PYTHONPATH": str(installed), "MYPYPATH": str(installed)}
     return subprocess.run(command, cwd=folder, env=os.environ | paths, capture_output=True, text=True, check=False)
 
@@ -53,8 +79,9 @@ def run(command: list[str], installed: Path, folder: Path) -> "subprocess.Comple
 def test_a_wheel_measures_a_curve_and_writes_its_report_without_the_repository(installed: Path, tmp_path: Path) -> None:
     here = run([sys.executable, "-c", "import suture; print(suture.__file__)"], installed, tmp_path)
     assert here.stdout.startswith(str(installed))
-    networks = ["zoo:convnet,width=4", "zoo:convnet,width=5"]
-    asked = ["--data", "digits", "--fit", "least-squares", "--at", "pool", "--workers", "1", "--out", "run"]
+    (tmp_path / "nets.py").write_text(NETS)
+    networks = ["nets.py:make,width=4", "nets.py:make,width=5"]
+    asked = ["--data", "digits", "--fit", "least-squares", "--at", "1", "--workers", "1", "--out", "run"]
     curve = run([sys.executable, "-m", "suture", "curve", *networks, *asked], installed, tmp_path)
     assert curve.returncode == 0, curve.stderr
     assert (tmp_path / "run" / "curve.png").is_file()
@@ -71,3 +98,49 @@ def test_a_users_program_is_checked_against_its_types(installed: Path, tmp_path:
     errors = [found for found in checked.stdout.splitlines() if ": error:" in found]
     assert len(errors) == 1, checked.stdout
     assert f"program.py:{line}: error: Missing named argument" in errors[0]
+
+
+# --- without the papers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_alone_the_instrument_shows_its_demo(alone: str, tmp_path: Path) -> None:
+    without = run([sys.executable, "-S", "-c", "import suture_papers"], alone, tmp_path)
+    assert "No module named 'suture_papers'" in without.stderr
+    demo = run([sys.executable, "-S", "-m", "suture", "demo", "--out", "demo"], alone, tmp_path)
+    assert demo.returncode == 0, demo.stderr
+    assert (tmp_path / "demo" / "curve.png").is_file()
+    zoo = run([sys.executable, "-S", "-m", "suture", "cuts", "zoo:resnet"], alone, tmp_path)
+    assert (zoo.returncode, "is of suture_papers, which is installed" in zoo.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_alone_the_instrument_runs_its_tutorial(alone: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    (tmp_path / "tutorial.py").write_text(
+        "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    )
+    done = run([sys.executable, "-S", "tutorial.py"], alone, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_alone_the_instrument_passes_its_own_tests(alone: str, tmp_path: Path) -> None:
+    files = [
+        path for room in ("laws", "core", "measurement") for path in sorted((ROOT / "tests" / room).rglob("test_*.py"))
+    ]
+    chosen = [str(path) for path in files if not needs_papers(path)]
+    done = run([sys.executable, "-S", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen], alone, ROOT)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 300
+
+
+def needs_papers(path: Path, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether a file of tests, or a helper that it imports, uses the papers' networks."""
+    text = path.read_text(encoding="utf-8")
+    if re.search(r"suture_papers|\b(zoo|ledger):", text):
+        return True
+    found = {
+        name: [*(ROOT / "tests").rglob(f"{name}.py")] for name in re.findall(r"^(?:from|import) (\w+)", text, re.M)
+    }
+    return any(needs_papers(one, seen | {name}) for name, of in found.items() if name not in seen for one in of)
