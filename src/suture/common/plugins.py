@@ -15,6 +15,7 @@ from typing import Any
 
 from suture.common.errors import SutureError
 
+GROUPS = ("names", "commands", "models", "shelves", "studies")
 #: The package of this repository that has what the papers need, and how it is installed.
 PAPERS = "suture_papers, which is installed from Suture's repository: pip install ./papers"
 
