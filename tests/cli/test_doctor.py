@@ -5,7 +5,6 @@ import socket
 import sys
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ import torch
 import suture
 from suture.cli import doctor
 from suture.cli.doctor import Check, examine
-from suture.data.hub import ALIASES
 
 Command = Callable[[str], tuple[int, str, str]]
 
@@ -82,29 +80,6 @@ def test_extras_are_there_or_the_line_that_installs_them_is(monkeypatch: pytest.
     assert [check for check in checks if check.state == "missing"] == []
 
 
-def test_data_are_looked_for_where_they_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor.DATA == ALIASES
-    (tmp_path / "hub" / "datasets--ylecun--mnist").mkdir(parents=True)
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    data = found(examine(), "data")
-    assert data["mnist"].state == "ok"
-    assert (data["cifar10"].found, data["cifar10"].state) == ("not here yet", "optional")
-    for name in ("train-0.parquet", "test-0.parquet"):
-        (tmp_path / "data" / "mnist").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data" / "mnist" / name).write_bytes(b"x" * 500)
-    (tmp_path / "data" / "cifar10").mkdir()
-    (tmp_path / "data" / "cifar10" / "train-0.parquet").write_bytes(b"x")
-    data = found(examine(str(tmp_path / "data")), "data")
-    assert data["mnist"].found == f"1.0 kB in {tmp_path / 'data' / 'mnist'}"
-    assert data["cifar10"].state == "missing"
-    assert data["cifar10"].found.startswith("no test files")
-    assert data["cifar10"].remedy == (
-        f"fetch it: hf download uoft-cs/cifar10 --repo-type dataset --local-dir {tmp_path / 'data' / 'cifar10'}"
-    )
-    assert found(examine(str(tmp_path / "gone")), "data")[str(tmp_path / "gone")].state == "missing"
-
-
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_command_fits_the_screen_and_says_what_the_marks_mean(
     run: Command, monkeypatch: pytest.MonkeyPatch, width: int
@@ -114,15 +89,16 @@ def test_the_command_fits_the_screen_and_says_what_the_marks_mean(
     assert (code, err) == (0, "all that is needed is there; what is marked – is for more\n")
     lines = out.splitlines()
     assert max(map(len, lines)) <= width
-    assert [line for line in lines if line.isalpha()] == ["versions", "devices", "room", "data", "extras"]
+    assert [line for line in lines if line.isalpha()] == ["versions", "devices", "extras"]
     assert "\x1b" not in out
-    code, out, err = run("doctor --data nowhere")
+    monkeypatch.setattr(doctor, "requires", lambda name: ["nowhere-lib>=3"])
+    code, out, err = run("doctor")
     assert (code, err) == (1, "suture: 1 of what is needed is missing (✗)\n")
-    assert "✗ nowhere" in out
-    code, out, _ = run("doctor --data nowhere --json")
+    assert "✗ nowhere-lib" in out
+    code, out, _ = run("doctor --json")
     made = json.loads(out)
     assert (code, made["sound"]) == (1, False)
-    assert [check["name"] for check in made["checks"] if check["state"] == "missing"] == ["nowhere"]
+    assert [check["name"] for check in made["checks"] if check["state"] == "missing"] == ["nowhere-lib"]
 
 
 def test_nothing_is_fetched_and_no_extra_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,10 @@
-"""``suture doctor``: what is there and what is missing: libraries, devices, room, data and extras.
+"""``suture doctor``: what is there and what is missing: libraries, devices and extras.
 
 Nothing is fetched, nothing is written, and no library of the extras is imported: whether one is there is asked of
 Python's own records. torch and torchvision are imported, since builds of theirs that do not belong together are what
 most often goes wrong.
 """
 
-import os
 import platform
 import shutil
 import sys
@@ -16,22 +15,19 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any, final
 
 from suture.cli import output
-from suture.cli.options import JSON, command, option
+from suture.cli.options import JSON, command
 from suture.common.formatting import say_count
-from suture.common.sizes import cores, free_disk, in_words, physical_memory
+from suture.common.sizes import cores, in_words, physical_memory
 
-DATA = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  #: data of the experiments, and where the hub has them
 #: What is not needed for measuring: its module, what it is for, and the line that installs it.
 EXTRAS = (
     ("ray", "a cluster: --on ray", "pip install 'suture[ray]'"),
     ("plotly", "suture report", "pip install 'suture[report]'"),
     ("transformers", "networks of Hugging Face's transformers", "pip install 'suture[hf]'"),
 )
-_ROOM = 2e9  #: bytes of disk below which a run of some size will not fit
 _MARKS = {"ok": "", "optional": "–", "missing": "✗"}
 
 
@@ -53,17 +49,16 @@ Found = Iterator[tuple[str, ...]]
 
 @command(
     "doctor",
-    option("--data", metavar="FOLDER", help="that should have mnist and cifar10"),
     JSON,
-    examples=("suture doctor", "suture doctor --data data"),
+    examples=("suture doctor",),
 )
 def doctor(chosen: Namespace) -> int:
-    """Say what is there and what is missing: versions, data, extras.
+    """Say what is there and what is missing: versions, devices, extras.
 
-    Say what is there and what is missing: versions, devices, memory and disk, data, extras. Nothing is fetched or
-    changed. The exit code is 0 if all that is needed is there, else 1.
+    List the libraries that are needed with their versions, the devices and their memory, and the extras. Nothing is
+    fetched or changed. The exit code is 0 if all that is needed is there, else 1.
     """
-    checks = examine(chosen.data)
+    checks = examine()
     missing = sum(check.state == "missing" for check in checks)
     output.answer(chosen, {"sound": not missing, "checks": [asdict(check) for check in checks]}, *_tables(checks))
     output.say(
@@ -74,15 +69,9 @@ def doctor(chosen: Namespace) -> int:
     return 1 if missing else 0
 
 
-def examine(data: str | None = None) -> list[Check]:
-    """Look at everything; ``data`` is a folder that should have mnist and cifar10."""
-    parts = {
-        "versions": _libraries(),
-        "devices": _devices(),
-        "room": _room(),
-        "data": _data(data),
-        "extras": _extras(),
-    }
+def examine() -> list[Check]:
+    """Look at everything."""
+    parts = {"versions": _libraries(), "devices": _devices(), "extras": _extras()}
     return [Check(part, *found) for part, checks in parts.items() for found in checks]
 
 
@@ -157,6 +146,7 @@ def _devices() -> Found:
 
     threads = f"{say_count(cores(), 'core')} to be used; torch starts {torch.get_num_threads()} threads"
     yield "processor", f"{processor()}, {threads}"
+    yield "memory", in_words(physical_memory())
     fast = half_precision(torch.device("cpu")) is not None
     yield "bfloat16", "in hardware" if fast else "not in hardware: trainings run in float32"
     count = count_devices("cuda")
@@ -172,42 +162,6 @@ def _devices() -> Found:
     yield "measures on", f"the processor{gpus}"
     mps = torch.backends.mps.is_available()
     yield "MPS", "there" if mps else "none", "ok" if mps else "optional"
-
-
-def _room() -> Found:
-    yield "memory", in_words(physical_memory())
-    for name, place in {"here": Path.cwd(), "temporary": Path(gettempdir()), "hub cache": hub_cache()}.items():
-        free = free_disk(place)
-        found = f"{in_words(free)} free in {place}"
-        remedy = "free some; runs keep their activations beside their results"
-        yield (name, found) if free > _ROOM else (name, found, "optional", remedy)
-
-
-def hub_cache() -> Path:
-    """Return where data of the Hugging Face hub are kept on this machine."""
-    home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
-
-
-def _data(folder: str | None) -> Found:
-    yield "digits", "embedded"
-    if folder is not None and not Path(folder).expanduser().is_dir():
-        yield folder, "no folder", "missing", "name one that has the folders mnist and cifar10"
-        return
-    for name, source in DATA.items():
-        if folder is None:
-            cached = hub_cache() / f"datasets--{source.replace('/', '--')}"
-            remedy = f"--data {name} fetches it from the hub ({source}) when it is used; or give a folder"
-            yield (name, str(cached)) if cached.is_dir() else (name, "not here yet", "optional", remedy)
-            continue
-        place = Path(folder).expanduser() / name
-        files = list(place.glob("**/*.parquet"))
-        lacking = [split for split in ("train", "test") if not any(file.name.startswith(split) for file in files)]
-        if lacking:
-            fetch = f"fetch it: hf download {source} --repo-type dataset --local-dir {place}"
-            yield name, f"no {' and '.join(lacking)} files (parquet) in {place}", "missing", fetch
-        else:
-            yield name, f"{in_words(sum(file.stat().st_size for file in files))} in {place}"
 
 
 def _extras() -> Found:
