@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from suture.core.stitches import (
 )
 from suture.core.stitches.constrained import PerPixel
 from suture.fits import Problem, Side
+from suture.fits.optimisers import Optimiser
 from trained import digits, hybrids, tensor_bits
 
 TINY = (1e-12,)  #: a ridge that changes nothing
@@ -188,3 +189,20 @@ def validated(p: Problem, stitch: nn.Module) -> tuple[float, float]:
 
 def state(stitch: nn.Module) -> dict[str, str]:
     return {name: tensor_bits(tensor) for name, tensor in stitch.state_dict().items()}
+
+
+@dataclass(frozen=True)
+class Spied(Optimiser):
+    """An optimiser that writes down the rate of every step that is really taken."""
+
+    real: Optimiser
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def lr(self):
+        return self.real.lr
+
+    def over(self, parameters):
+        optimiser = self.real.over(parameters)
+        optimiser.register_step_pre_hook(lambda used, *_: self.rates.append(used.param_groups[0]["lr"]))
+        return optimiser

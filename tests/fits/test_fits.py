@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from test_least_squares import Deep
-from test_recipes import Spied
 from torch import Tensor, nn
 
 from loops import each
-from problems import affine, planted, real, state, validation_loss
+from problems import Spied, affine, planted, real, state, validation_loss
 from suture.common.errors import FitError
 from suture.core.network.segments import Frozen, Segment
 from suture.core.stitches import Conv, Identity, Linear

@@ -5,7 +5,7 @@ published fits are what their papers say, and do what a plain loop with the same
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,7 +34,6 @@ from suture_papers.recipes import (
     Constant,
     Cosine,
     OneCycle,
-    Optimiser,
     Schedule,
     Steps,
     for_epochs,
@@ -42,23 +41,6 @@ from suture_papers.recipes import (
 )
 
 STEPS = (1, 2, 3, 7, 10, 100, 391)
-
-
-@dataclass(frozen=True)
-class Spied(Optimiser):
-    """An optimiser that writes down the rate of every step that is really taken."""
-
-    real: Optimiser
-    rates: list[float] = field(default_factory=list)
-
-    @property
-    def lr(self):
-        return self.real.lr
-
-    def over(self, parameters):
-        optimiser = self.real.over(parameters)
-        optimiser.register_step_pre_hook(lambda used, *_: self.rates.append(used.param_groups[0]["lr"]))
-        return optimiser
 
 
 def factors(schedule: Schedule, steps: int) -> list[float]:
