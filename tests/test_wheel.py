@@ -117,9 +117,9 @@ def test_alone_the_instrument_shows_its_demo(alone: str, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_alone_the_instrument_runs_its_tutorial(alone: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    (tmp_path / "tutorial.py").write_text(
-        "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
-    )
+    for title, program in re.findall(r'^```python(?: title="(.*?)")?\n(.*?)^```', page, re.DOTALL | re.MULTILINE):
+        with (tmp_path / (title or "tutorial.py")).open("a", encoding="utf-8") as file:
+            file.write(program)
     done = run([sys.executable, "-S", "tutorial.py"], alone, tmp_path)
     assert done.returncode == 0, done.stderr
 

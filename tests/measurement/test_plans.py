@@ -19,7 +19,7 @@ from suture.common.errors import CutError, DataError, FitError, NetworkError, Ru
 from suture.core.stitches import Conv, Linear, LowRank
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
-from suture.fits import Converged, Fit, LeastSquares, TaskLoss
+from suture.fits import Converged, Fit, LeastSquares, Quick, TaskLoss
 from suture.measurement.indices import linear_cka
 from suture.measurement.scores import traits
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
@@ -569,3 +569,23 @@ def test_a_plan_validates_what_its_networks_cost(monkeypatch):
         digits().validation.first(50)
     }
     assert {len(trial.validation_data) for trial in plan} == {50}
+
+
+def test_a_plan_fits_on_so_many_samples_unless_the_data_say_how_many(monkeypatch):
+    a, b = hybrids()
+    data = replace(few_digits(), counted=False)
+    seam, flops = suture.Seam.at(a, b, a.cuts.names[0]), a.cuts[-1].flops + b.cuts[-1].flops
+    chosen = lambda given, fit: len(plans.choose_fitted(seam, given, fit))  # noqa: E731
+    assert chosen(data, Converged()) == chosen(data, Quick()) == len(data.fit)
+    monkeypatch.setattr(plans, "FITTED", 40)
+    monkeypatch.setattr(plans, "LEAST_FITTED", 10)
+    monkeypatch.setattr(Quick, "samples", 30)
+    for work, counts in ((50, (40, 30)), (35, (20, 30)), (12, (10, 15)), (1, (10, 15))):
+        monkeypatch.setattr(plans, "FIT_WORK", work * flops)
+        assert (chosen(data, Converged()), chosen(data, Quick())) == counts, work
+    for fixed in (data.limited(fit=len(data.fit)), data.limited(fit=len(data.fit), score=50)):
+        assert chosen(fixed, Converged()) == len(data.fit)
+    assert chosen(data.limited(fit=50).validated_apart(20), Quick()) == 50
+    assert chosen(replace(data, fit=data.fit.shuffled(0)), Converged()) == len(data.fit)
+    (trial,) = plans.plan_seam(seam, data, plans.Settings(controls=()))
+    assert (len(trial.fit_data), trial.fit_data.name) == (10, f"{data.fit.name}[:10]")

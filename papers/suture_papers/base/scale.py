@@ -143,9 +143,10 @@ class Scale:
         key = (name, variants, few)
         if key not in self._data:
             made = vary(self.whole(name), *_shrink_subsets(variants, self.stands_in))
-            if self.name == SMALL:
-                fit, score = FEW if few else MANY
-                made = made.limited(fit=min(fit, len(made.fit)), score=min(score, len(made.score)))
+            fit, score = FEW if few else MANY
+            if self.name != SMALL:
+                fit, score = len(made.fit), len(made.score)
+            made = made.limited(fit=min(fit, len(made.fit)), score=min(score, len(made.score)))  # no plan chooses
             self._data[key] = made
         return self._data[key]
 

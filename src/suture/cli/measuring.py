@@ -24,6 +24,7 @@ from suture.cli.options import (
     data_options,
     load_with_networks,
     model_option,
+    number_or_all,
     option,
     out_option,
     pictures,
@@ -48,7 +49,12 @@ _HOW = (
     option("--stitch", type=NameOption("stitch"), metavar="FAMILY", help=_FAMILY),
     option("--fit", type=NameOption("fit"), default="converged", help=_FITS),
     option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
-    option("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only"),
+    option(
+        "--fit-samples",
+        type=number_or_all,
+        metavar="N",
+        help="fit on the first N samples, or on all; by default on 60,000, fewer if networks are dear or the fit quick",
+    ),
     option("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only"),
     option(
         "--validate-apart", type=at_least(2), metavar="N", help="validate on N images to score, and score the others"

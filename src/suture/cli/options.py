@@ -114,6 +114,11 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def number_or_all(text: str) -> int | str:
+    """Return a number of samples, at least 2, or ``all``."""
+    return text if text == "all" else at_least(2)(text)
+
+
 def share_or_number(text: str) -> float:
     """Return a share, such as 0.2, as a float, or a number of samples as an int."""
     try:
@@ -277,7 +282,8 @@ def load(chosen: Namespace) -> Any:
     given = vars(chosen)
     apart = given.get("validate_apart")
     found = found if apart is None else found.validated_apart(apart)
-    return found.limited(fit=given.get("fit_samples"), score=given.get("score_samples"))
+    fitted = len(found.fit) if given.get("fit_samples") == "all" else given.get("fit_samples")
+    return found.limited(fit=fitted, score=given.get("score_samples"))
 
 
 def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:

@@ -351,6 +351,7 @@ class Data:
     validation: Samples
     score: Samples
     apart: bool = False  #: whether validation was a part of score (``validated_apart``), and is filled up by nothing
+    counted: bool = False  #: whether somebody said how many are fitted (``limited``), so that no plan chooses
 
     def __post_init__(self) -> None:
         for samples in (self.validation, self.score):
@@ -412,7 +413,9 @@ class Data:
         return made
 
     def limited(self, fit: int | None = None, score: int | None = None) -> "Data":
-        """Keep the first ``fit`` and ``score`` samples, for quick runs; ``None`` keeps all.
+        """Keep the first ``fit`` and ``score`` samples; ``None`` keeps all.
+
+        Once you say how many to fit, be it all, no plan chooses fewer.
 
         Validation stays whole, since what a fit stops and chooses by must tell small gains; if it has fewer than
         ``VALIDATED`` samples, samples that are then not fitted are added, but no copies of fitted ones unless the two
@@ -426,6 +429,7 @@ class Data:
             validation=self._extend_validation(fitted),
             score=self.score if score is None else self.score.first(score),
             apart=self.apart,
+            counted=self.counted or fit is not None,
         )
 
     def validated_apart(self, count: int) -> "Data":
@@ -446,7 +450,7 @@ class Data:
         apart, left = keep_apart(order, self.score.contents, count)
         validation = self.score.take(apart.sort().values, f"{self.score.name} ({count:,} to validate on)")
         score = self.score.take(left.sort().values, f"{self.score.name} (without {count:,})")
-        return Data(self.name, self.fit, validation, score, apart=True)
+        return Data(self.name, self.fit, validation, score, apart=True, counted=self.counted)
 
     def _extend_validation(self, fitted: Samples) -> Samples:
         """Return the samples to validate on if only these are fitted."""

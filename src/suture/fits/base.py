@@ -136,6 +136,9 @@ class Fit(ABC):
     is_floor: ClassVar[bool] = False
     """Whether a descent from here must not end worse on the fit data, beside the validation data."""
 
+    samples: ClassVar[int | None] = None
+    """How many samples a plan fits it on if the data do not say; ``None`` leaves it to the plan."""
+
     def reads(self, shape: Shape) -> float:
         """Return of how many samples, from the first on, it asks for the receiver's activations ``(n, *shape)``.
 

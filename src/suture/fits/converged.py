@@ -122,6 +122,7 @@ class Quick(Fit):
 
     steps: int = 420
     batch: int = 128
+    samples: ClassVar[int | None] = 10_000  #: it is meant to be quick, and what more of them cost is their activations
     version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
