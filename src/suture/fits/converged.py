@@ -19,7 +19,6 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
@@ -51,10 +50,6 @@ SAMPLES = 1024  #: samples that are not few
 RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the sender's features
 PROBED = 256  #: samples on which suffixes are compared
 CAP = 128 * FIRST  #: steps, of the arm that is left and after it
-#: FLOPs of the receiver's layers for a sample, above which a step is nearly all arithmetic. At four tuned seams of 7 to
-#: 19 MFLOPs batches of 128 end as near as those of 256, within 0.04 points in the mean, in a fifth less time; at those
-#: below 2 MFLOPs larger batches are nearly free, and end up to half a point nearer.
-DEAR = 3e6
 DEEPER = 4  #: times as large is the next cap
 DEEPEST = 16 * CAP  #: steps of the largest
 
@@ -67,9 +62,8 @@ class Converged(Fit):
 
     Four arms begin it, of which the best goes on (``fits.averaged``). It ends after ``patience`` doublings in a row
     that gain nothing, first at the rate of that arm, then at a fifth of it. It has converged if the last doubling
-    gained less than half a point, its standard error included (``gained`` of the report). ``cap`` is the most steps
-    from each start, those of the other arms left out; a fit that reaches it has not converged. A step takes ``batch``
-    samples, or half of them where the receiver's layers cost more than ``DEAR`` for each. A
+    gained less than half a point, its standard error included (``gained`` of the report). ``cap`` is the most steps of
+    ``batch`` samples from each start, those of the other arms left out; a fit that reaches it has not converged. A
     family that has no closed form begins at random. While a class is hardly ever named in the end, it begins again, up
     to three times: first where the receiver names that class, if such a place is found, then at random. The best of
     all starts is kept. Raises ``FitError`` if the loss is not finite at any rate.
@@ -78,7 +72,7 @@ class Converged(Fit):
     cap: int = CAP
     batch: int = 256
     patience: int = 1
-    version: ClassVar[int] = 5  #: 1, 2 and 3 were versions 15, 16 and 17 of the measuring code as a whole
+    version: ClassVar[int] = 4  #: 1, 2 and 3 were versions 15, 16 and 17 of the measuring code as a whole
 
     def __post_init__(self) -> None:
         _check_steps(self, "cap", 2 * FIRST)
@@ -108,7 +102,7 @@ class Converged(Fit):
             trail, start = begin_again(ground, trail, draw, self.cap, self.patience)
             return replace(ground.report(trail, claims=True), start=start)
 
-        return _fit(problem, stitch, descend, self.batch, max(1, self.batch // 2))
+        return _fit(problem, stitch, descend, self.batch)
 
 
 @keyed_as("Quick")
@@ -138,7 +132,7 @@ class Quick(Fit):
         def descend(ground: Ground, _draw: Draw) -> FitReport:
             return ground.report(run_briefly(ground, self.steps), claims=False)
 
-        return _fit(problem, stitch, descend if self.steps else None, self.batch, self.batch)
+        return _fit(problem, stitch, descend if self.steps else None, self.batch)
 
 
 def _check_steps(fit: Converged | Quick, name: str, least: int) -> None:
@@ -155,10 +149,8 @@ Descend = Callable[[Ground, Draw], FitReport]
 """Lowers the task loss of a stitch, in place."""
 
 
-def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: int, dear_batch: int) -> FitReport:
+def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: int) -> FitReport:
     """Load the closed form; go on to the minimum of the task loss if that is convex, else by a descent if there is one.
-
-    A step takes ``batch`` samples, or ``dear_batch`` where the receiver's layers cost more than ``DEAR`` for each.
 
     Leaves the stitch in evaluation mode.
     """
@@ -168,14 +160,12 @@ def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: in
     bare = _without_batchnorms(problem, stitch)
     maps = _load_closed_forms(problem, bare)
     start = "closed form" if maps else "random"
-    report = FitReport() if descend is None else _lower(problem, bare, maps, descend, (batch, dear_batch))
+    report = FitReport() if descend is None else _lower(problem, bare, maps, descend, batch)
     bare.write_back(maps)
     return replace(report, start=report.start or start)
 
 
-def _lower(
-    problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Descend, batches: tuple[int, int]
-) -> FitReport:
+def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Descend, batch: int) -> FitReport:
     """Lower the task loss from the closed form on: to its minimum if it is convex, else by gradient descent."""
     with torch.no_grad():  # of a copy, since a stitch may write into what it is given
         device = next(bare.stitch.parameters()).device
@@ -186,16 +176,8 @@ def _lower(
         head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
             return replace(_solve_convex(problem, bare, maps, head), notes=notes)
-    batch = batches[_count_flops(problem, probe[:1]) > DEAR]
     report = descend(Ground(problem, bare.stitch, chosen.run, batch), partial(bare.draw, problem))
     return replace(report, notes=(*notes, *report.notes))
-
-
-def _count_flops(problem: Problem, represented: Tensor) -> int:
-    """Count the FLOPs of the receiver's layers for one represented sample; a multiply-add counts two."""
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        problem.fit.run(problem.suffix, represented, torch.zeros(1, dtype=torch.long))
-    return int(counter.get_total_flops())
 
 
 @dataclass(frozen=True, eq=False)
