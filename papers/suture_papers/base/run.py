@@ -47,7 +47,9 @@ from suture_papers.networks.base_model import BaseModel
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
 BEFORE = "before"  #: the folder of results of an older version
-STANDING = {"Converged": (1, 2, 3)}  #: older versions of parts by which verdicts stand; docs/versions.md says why
+STANDING = {
+    "Converged": (1, 2, 3)
+}  #: older versions of parts by which verdicts stand; docs/papers/versions.md says why
 OUTDATED = "by today's parts; the figure is of older ones"
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip

@@ -87,7 +87,7 @@ Every claim is one quantity with one threshold, and a program decides it.
 - Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
   failed, or figures by an older version of a part (the fit, the cuts …), which are shown and decide nothing, unless
-  verdicts by that version [stand](../versions.md). Intervals of the oldest take pairs for units.
+  verdicts by that version [stand](versions.md). Intervals of the oldest take pairs for units.
 
 Each verdict is wrong in at most 2.5 % of cases if the claim lies exactly on its threshold and the networks' numbers are
 normal; what these rules get wrong was simulated, also for others, by `python benchmarks/decisions.py`:
@@ -225,7 +225,7 @@ def _versions(results: Results) -> str:
     standing = ", ".join(name for name in sorted(measured) if name not in older) or "none"
     return (
         f"Of {len(measured)} experiments, {len(older)} were measured by parts that have changed since, and these by "
-        f"today's: {standing}; what a version changed is in [versions](../versions.md)."
+        f"today's: {standing}; what a version changed is in [versions](versions.md)."
     )
 
 
