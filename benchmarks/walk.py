@@ -4,7 +4,9 @@
 
 Counts the distinct files of the package (without ``common/``, without what only runs at import) (1) that are entered
 while one trial of the default fit is measured on the processor, from an image to its score, and (2) that are entered
-with the value of ``--at`` in an argument, from the command line to the first stitch that is built. Prints the files.
+with the value of ``--at`` in an argument, from the command line to the first stitch that is built, and prints them. With
+``common/``, it counts how many files and functions ``suture.stitch`` and ``suture curve`` enter at one cut with all
+defaults.
 """
 
 import argparse
@@ -83,6 +85,43 @@ def entered(work: "object", wanted: "object") -> list[str]:
     return list(found)
 
 
+def reach(work: "object") -> tuple[int, int]:
+    """Run some work; count the files of the package that it enters, and the functions."""
+    found: set[tuple[str, str]] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(PACKAGE)) and code.co_name != "<module>":
+            found.add((code.co_filename, code.co_qualname))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        work()  # type: ignore[operator]
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return len({name for name, _ in found}), len(found)
+
+
+def a_stitch() -> tuple[int, int]:
+    """What ``suture.stitch`` enters, networks and data made before."""
+    namespace: dict[str, object] = {}
+    exec(MODEL, namespace)
+    data = suture.load_data("digits")
+    a, b = (suture.Network(namespace["small"](), example=data.example, name=name) for name in "AB")  # type: ignore[operator]
+    return reach(lambda: suture.stitch(a, b, at=NEEDLE, data=data))
+
+
+def a_curve(folder: Path) -> tuple[int, int]:
+    """What ``suture curve`` enters, from its command line to its figure."""
+    from suture.cli.main import main
+
+    (folder / "small.py").write_text(MODEL, encoding="utf-8")
+    line = ["curve", f"{folder}/small.py:small", f"{folder}/small.py:small", "--data", "digits", "--at", NEEDLE]
+    return reach(lambda: main([*line, "--out", str(folder / "curve"), "--workers", "1"]))
+
+
 def a_trial() -> list[str]:
     """The files that measuring one trial enters, with activations of its own."""
     namespace: dict[str, object] = {}
@@ -125,9 +164,11 @@ def main() -> None:
     """Print both counts with the files."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for what, files in (("one trial enters", a_trial()), ("--at is handed through", the_option(Path(folder)))):
-            print(f"{what} {len(files)} files")
-            print("".join(f"  {name}\n" for name in files), end="")
+        for what, (files, functions) in (("suture.stitch", a_stitch()), ("suture curve", a_curve(Path(folder)))):
+            print(f"{what} enters {files} files and {functions:,} functions")
+        for what, names in (("one trial enters", a_trial()), ("--at is handed through", the_option(Path(folder)))):
+            print(f"{what} {len(names)} files")
+            print("".join(f"  {name}\n" for name in names), end="")
 
 
 if __name__ == "__main__":
