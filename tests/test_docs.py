@@ -35,6 +35,7 @@ from suture.fits import Converged, Quick
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
 from suture.zoo import load_network
+from suture_papers import networks
 from suture_papers.base.scale import _shorten, stand_in
 from suture_papers.networks.base_model import BaseModel
 
@@ -56,16 +57,7 @@ VIT = "suture.load_network('zoo:vit,dim=8,depth=6,heads=2', example=data.example
 START = "import torch, suture\ndata = suture.load_data('cifar10')\n"
 #: What a page that is run in small has before its first block.
 IN_SMALL = {
-    "README.md": START
-    + "import timm\nfrom safetensors.torch import save_model\n"
-    + "model_a, model_b = (timm.create_model('resnet18', num_classes=10, channels=(4, 8, 8, 16)) for _ in 'ab')\n"
-    + "save_model(model_b, 'b.safetensors')\n"
-    + "from transformers import ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification\n"
-    + "narrow = {'hidden_size': 16, 'num_attention_heads': 2, 'intermediate_size': 16, 'num_labels': 10}\n"
-    + "vit = ViTForImageClassification(ViTConfig(num_hidden_layers=6, **narrow))\n"
-    + "small = {'embedding_size': 4, 'hidden_sizes': [4, 8, 8, 16], 'depths': [1, 1, 1, 1], 'num_labels': 10}\n"
-    + "resnet = ResNetForImageClassification(ResNetConfig(layer_type='basic', **small))\n"
-    + "MEAN, STD, dataset_dict = (0.5,), (0.5,), 'digits'\n",
+    "README.md": "",
     "docs/families.md": START + TWO.replace("(1, 1, 1)", "(1, 2, 2)") + f"v = {VIT}\n",
     "docs/fits.md": START + TWO,
     "docs/folding.md": START + TWO.replace("(1, 1, 1)", "(2, 2)"),
@@ -151,7 +143,7 @@ def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(suture, "curve", small_curve)
         monkeypatch.setattr(suture, "matrix", small_matrix)
         monkeypatch.setattr(suture, "stitch", small_stitch)
-        monkeypatch.setattr(suture.zoo, "BaseModel", lambda *given, **settings: _shorten(BaseModel(*given, **settings)))
+        monkeypatch.setattr(networks, "BaseModel", lambda *given, **settings: _shorten(BaseModel(*given, **settings)))
 
     return small
 
