@@ -5,7 +5,7 @@ networks and seams had better share a store.
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -156,14 +156,18 @@ def run_study(
 
     All networks are trained first. The seams of a claim whose figure is near its threshold are stitched again,
     ``STITCHES`` times in all; but not if it has too few networks to be decided. Raises ``RunnerError`` if networks
-    could not be trained, once all trials of the others are measured.
+    could not be trained, once the trials of all others are measured.
     """
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
     deferred = [part for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
     common: dict[str, Any] = {"on": on, "device": device, "progress": progress, "retry": retry, "command": command}
-    untrained = _train(bases_of([*deferred, *beside]), store, common)
+    untrained: Untrained | None = None
+    try:
+        train_networks(bases_of([*deferred, *beside]), store, **common)
+    except Untrained as failure:  # raised again when all else is measured
+        untrained = failure
     lacking = untrained.keys if untrained is not None else frozenset[str]()
     able = [part for part in deferred if not any(base.key in lacking for base in part.bases)]
     made: Loaded = {}
@@ -197,15 +201,6 @@ def _find_near(study: Study, tables: Tables) -> set[Labels]:
         if one.is_test and one.figure is not None and one.claim.is_near(one.figure):
             found |= {*one.claim.fits_read(tables)[list(_TOLD)].itertuples(index=False, name=None)}
     return found
-
-
-def _train(bases: Iterable[TrainingTask], store: Store, settings: Mapping[str, Any]) -> Untrained | None:
-    """Train what the store lacks; return the failure if some could not be trained, when all others are."""
-    try:
-        train_networks(bases, store, **settings)
-    except Untrained as failure:
-        return failure
-    return None
 
 
 def _plan(part: Deferred, networks: Iterable[Network], study: Study, near: Collection[Labels]) -> list[Trial]:
