@@ -35,6 +35,7 @@ from suture.fits import Converged, Quick
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
 from suture.zoo import load_network
+from suture_papers import networks
 from suture_papers.base.scale import _shorten, stand_in
 from suture_papers.networks.base_model import BaseModel
 
@@ -151,7 +152,7 @@ def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(suture, "curve", small_curve)
         monkeypatch.setattr(suture, "matrix", small_matrix)
         monkeypatch.setattr(suture, "stitch", small_stitch)
-        monkeypatch.setattr(suture.zoo, "BaseModel", lambda *given, **settings: _shorten(BaseModel(*given, **settings)))
+        monkeypatch.setattr(networks, "BaseModel", lambda *given, **settings: _shorten(BaseModel(*given, **settings)))
 
     return small
 
