@@ -24,43 +24,41 @@ from pathlib import Path
 
 import pandas as pd
 
+from suture.runs.progress import Progress
+
 SEEDS = 6  # 3 seams × 7 (a trial and its controls) × 2 directions × 6 seeds = 252 trials
 
 
 def plan(folder: Path):  # type: ignore[no-untyped-def]
-    """Six seams of two small networks, with all controls; the networks are trained once and kept in the folder."""
-    from safetensors.torch import save_file
-
+    """Six seams of two small networks, with all controls; the networks are trained once into a store of their own."""
     import suture
     from suture.fits import LeastSquares
-    from suture.zoo import load_network
-    from suture_papers.networks.architectures import convnet
-    from suture_papers.training import Recipe, train
+    from suture_papers.networks import BaseModel
+    from suture_papers.training import Recipe, train_networks
 
     data = suture.load_data("digits").limited(fit=300, score=260)
-    weights = {name: folder / f"{name}.safetensors" for name in "AB"}
-    for seed, file in enumerate(weights.values()):
-        if not file.exists():
-            save_file(train(lambda: convnet(4), data.fit, Recipe(epochs=2), seed).state_dict(), file)
-    a, b = (load_network("zoo:convnet,width=4", file, example=data.example, name=n) for n, file in weights.items())
+    bases = [BaseModel("zoo:convnet,width=4", data.fit, Recipe(epochs=2), seed, name) for seed, name in enumerate("AB")]
+    store = suture.Store.make(folder / "networks")
+    train_networks(bases, store)
+    a, b = (base.load(store) for base in bases)
     cuts = a.cuts.names[:: max(1, len(a.cuts) // 3)][:3]
     settings = {"data": data, "fit": LeastSquares(), "at": cuts, "seeds": SEEDS}
     return suture.curve(a, b, **settings) + suture.curve(b, a, **settings)
 
 
-class Log:
+class Log(Progress):
     """Progress that writes down, before the work begins, what is begun."""
 
     def __init__(self, path: Path) -> None:
         self.file = open(path, "a")  # noqa: SIM115 - for as long as the process lives
 
-    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
         self._say(f"total {total} {done}")
 
-    def working_on(self, what: str, kind: str = "", share: object = None) -> None:
+    def working_on(self, what: str, share: object = None) -> None:
         self._say("began")
 
-    def done(self, what: str, error: str | None, kind: str = "") -> None:
+    def done(self, what: str, error: str | None) -> None:
         self._say(f"failed {error}" if error else "done")
 
     def end(self) -> None:
@@ -79,11 +77,11 @@ def drive(folder: Path) -> None:
     finished = Store.make(folder / "store").finished()
     original = Store.keep
 
-    def keep(self, kind, key, record, tensors, state=b""):  # type: ignore[no-untyped-def]
+    def keep(self, kind, key, record, tensors):  # type: ignore[no-untyped-def]
         if key in finished:
             with open(folder / "again", "a") as file:
                 print(key, file=file)
-        original(self, kind, key, record, tensors, state)
+        original(self, kind, key, record, tensors)
 
     Store.keep = keep  # type: ignore[method-assign]
     suture.run(plan(folder.parent), store=folder / "store", on=Local(workers=2), progress=Log(folder / "log"))
@@ -174,7 +172,7 @@ def bench(rounds: int, seed: int, folder: Path) -> dict[str, object]:
             after = snapshot(run_folder / "store")
             counts["lost"] += len(disturbed.before.keys() - after.keys())
             counts["altered"] += sum(after.get(key) != value for key, value in disturbed.before.items())
-            counts["torn"] += sum(not f.harmless for f in verify(run_folder / "store")) if after else 0
+            counts["torn"] += len(verify(run_folder / "store")) if after else 0
             done_per_round.append(len(after) - len(disturbed.before))
             ended = disturbed.child.returncode == 0
             print(f"round {counts['rounds']}: {killed}; {len(after)} trials are finished", flush=True)

@@ -44,7 +44,7 @@ class Trouble(Silent):
     def __init__(self, disk: Path, kind: str, after: int) -> None:
         self.disk, self.kind, self.after = disk, kind, after
 
-    def done(self, what: str, error: str | None, kind: str = "trials") -> None:
+    def done(self, what: str, error: str | None) -> None:
         self.after -= 1
         if self.after == 0 and self.kind == "read-only":
             mount("-t", "tmpfs", "-o", "ro", "tmpfs", str(self.disk / "run" / "trials"))

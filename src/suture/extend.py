@@ -112,8 +112,9 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.reports.terminal.curve import failures, lay_out
 
     # Running, and the store
-    from suture.runs.progress import Progress, choose_progress, clock
-    from suture.runs.runners import Deferred, Interrupted, Outcome, Runner, TrainingTask
+    from suture.runs.progress import Progress, choose_bar, choose_progress, clock
+    from suture.runs.runners import Interrupted, Job, Outcome, Runner
+    from suture.runs.runners.stored import StoredQueue, choose_runner, work_off
     from suture.runs.store.files import flush, folder_to_write, write_page, writing_to
     from suture.runs.store.files import read as read_json
     from suture.runs.store.files import text as read_text
@@ -164,8 +165,8 @@ __all__ = [
     "Chart",
     "Command",
     "Control",
-    "Deferred",
     "Interrupted",
+    "Job",
     "Line",
     "Locks",
     "Loss",
@@ -185,8 +186,8 @@ __all__ = [
     "Scores",
     "Section",
     "Settings",
+    "StoredQueue",
     "Studies",
-    "TrainingTask",
     "accumulate_moments",
     "appendix",
     "as_floats",
@@ -199,7 +200,9 @@ __all__ = [
     "check_device",
     "check_kind",
     "check_pictures",
+    "choose_bar",
     "choose_progress",
+    "choose_runner",
     "clock",
     "command",
     "contents",
@@ -280,6 +283,7 @@ __all__ = [
     "whole",
     "with_minus",
     "without_sender",
+    "work_off",
     "write_json",
     "write_page",
     "writing_to",

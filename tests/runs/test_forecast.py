@@ -18,7 +18,7 @@ from suture.measurement.trials.controls import clustered_noise, shuffled_pairs
 from suture.measurement.trials.plans import Plan, curve
 from suture.reports.terminal.forecast import forecast_table, record
 from suture.runs.forecast import PROCESS, Forecast, Memory, estimate_memory, forecast
-from suture.runs.runners import Deferred, Local
+from suture.runs.runners import Local
 from suture.runs.store.store import TRIALS, Store
 from trained import convnets, few_digits
 
@@ -83,8 +83,8 @@ def test_when_all_is_done_nothing_is_left_and_no_budget_is_too_small(tmp_path: P
 def test_a_plan_without_trials_is_refused() -> None:
     with pytest.raises(DataError, match="this plan has no trial; plan at least one"):
         forecast(Plan(()))
-    with pytest.raises(DataError, match="trials, not what is planned once networks are trained"):
-        forecast([Deferred((), list)])  # type: ignore[list-item]
+    with pytest.raises(DataError, match=r"what is planned=.* is a list; give a trial, such as curve or matrix plans"):
+        forecast([[]])  # type: ignore[list-item]
 
 
 def test_workers_below_one_are_refused() -> None:

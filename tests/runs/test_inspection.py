@@ -21,7 +21,7 @@ from suture.common.errors import StoreError
 from suture.fits import LeastSquares
 from suture.measurement.trials import controls
 from suture.runs.progress import Silent
-from suture.runs.runners import Deferred, Faulty, Interrupted, Local
+from suture.runs.runners import Faulty, Interrupted, Local
 from suture.runs.runners.run import Work
 from suture.runs.runners.transport import Packer
 from suture.runs.store.files import text
@@ -29,29 +29,27 @@ from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import FILES, NETWORKS, TRIALS, Locks, Store
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.networks.recipes import DIGITS
-from suture_papers.training.loop import Checkpoints, TrainingProgress
-from trained import few_digits, hybrid, hybrids
+from suture_papers.training import Checkpoints, TrainingProgress, train_networks
+from trained import convnets, few_digits, hybrid, hybrids
 
 HERE = Local(workers=1)
 
 
-def plan() -> list[suture.Trial | Deferred]:
-    """Four trials, and a base network that is trained and stitched to itself once: six."""
+def plan() -> list[suture.Trial]:
+    """Six trials: four of two networks, and two of a network that is stitched to itself."""
     a, b = hybrids()
-    data = few_digits()
-    base = BaseModel("zoo:convnet,width=2", data.fit, replace(DIGITS, epochs=1), name="C")
-    settings = {"data": data, "fit": LeastSquares()}
-
-    def more(c: suture.Network) -> list[suture.Trial]:
-        return list(curve(c, c, at=("flatten",), controls=(controls.untrained_sender,), **settings))
-
-    return [*curve(a, b, at=("embed", "hidden"), controls=(controls.itself,), **settings), Deferred((base,), more)]
+    c, _ = convnets()
+    settings = {"data": few_digits(), "fit": LeastSquares()}
+    first = curve(a, b, at=("embed", "hidden"), controls=(controls.itself,), **settings)
+    return [*first, *curve(c, c, at=("flatten",), controls=(controls.untrained_sender,), **settings)]
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
-    """A store of all that ``plan`` gives, and its table."""
+    """A store of all that ``plan`` gives and of a network with the name of one of these, and its table."""
     folder = tmp_path_factory.mktemp("kept") / "run"
+    network = BaseModel("zoo:convnet,width=2", few_digits().fit, replace(DIGITS, epochs=1), name=convnets()[0].name)
+    train_networks([network], folder, on=HERE)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Work, "clean", lambda work: None)  # as a run leaves it that was stopped
         return folder, run(plan(), store=folder, on=HERE, command="suture curve A B --out 'a folder'")
@@ -221,13 +219,13 @@ def test_a_damaged_table_is_found(folder: Path) -> None:
 class Told(Silent):
     """Counts what is measured."""
 
-    def begin(self, total, done, networks=0, trained=0):
+    def begin(self, total, done, noun="trial"):
         self.total, self.known = total, done
 
     def __init__(self) -> None:
         self.worked: list[str] = []
 
-    def working_on(self, what, kind="trials", share=None):
+    def working_on(self, what, share=None):
         self.worked.append(what)
 
 
@@ -237,12 +235,10 @@ def test_the_next_run_measures_just_what_was_damaged(kept: tuple[Path, pd.DataFr
     flip(first / "curve.json")
     gone(second / "done")
     shutil.rmtree(third)
-    flip(a(folder, NETWORKS) / "model.safetensors")
     (folder / "failed" / TRIALS / f"{third.name}.json").write_text("{")
     told = Told()
     again = run(plan(), store=folder, on=HERE, progress=told)
-    assert sum("training" in what for what in told.worked) == 1
-    assert len(told.worked) == 4
+    assert len(told.worked) == 3
     assert_frame_equal(again.drop(columns="seconds"), kept[1].drop(columns="seconds"))
     assert verify(folder) == ()
     assert status(folder).complete
@@ -254,7 +250,7 @@ def test_the_next_run_measures_just_what_was_damaged(kept: tuple[Path, pd.DataFr
 def test_the_status_of_a_run_that_is_over(folder: Path) -> None:
     found = status(folder)
     assert (found.planned, found.measured, found.failed, found.missing, found.running) == (6, 6, 0, 0, 0)
-    assert (found.networks, found.networks_done, found.networks_failed, found.complete) == (1, 1, 0, True)
+    assert found.complete
     assert found.command == "suture curve A B --out 'a folder'"
     assert found.errors == {}
     kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -281,7 +277,7 @@ def test_the_status_of_a_run_that_was_stopped_and_goes_on_elsewhere(tmp_path: Pa
     with pytest.raises(Interrupted):
         run(plan(), store=tmp_path / "run", on=Faulty(seed=3, stops_after=2))
     found = status(tmp_path / "run")
-    assert found.measured + found.networks_done == 2
+    assert found.measured == 2
     assert found.missing == found.planned - found.measured
     assert (found.complete, found.command, found.running) == (False, None, 0)
     assert begun - 1 < found.last_change.timestamp() < time.time() + 1
@@ -294,14 +290,6 @@ def test_the_status_of_a_run_that_was_stopped_and_goes_on_elsewhere(tmp_path: Pa
     assert verify(tmp_path / "run") == ()
 
 
-def test_a_run_whose_base_network_is_not_trained_is_not_complete(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted):
-        run(plan()[4:], store=tmp_path / "run", on=Faulty(stops_after=0))
-    found = status(tmp_path / "run")
-    assert (found.planned, found.missing, found.networks, found.networks_done) == (0, 0, 1, 0)
-    assert not found.complete
-
-
 def test_the_status_counts_failures_by_their_messages(tmp_path: Path) -> None:
     trials = list(plan())[:4]
     run(trials, store=tmp_path / "run", on=Faulty(failing=1.0))
@@ -312,14 +300,6 @@ def test_the_status_counts_failures_by_their_messages(tmp_path: Path) -> None:
     found = status(tmp_path / "run")
     assert (found.measured, found.failed, found.missing) == (1, 3, 0)
     assert verify(tmp_path / "run") == ()
-
-
-def test_a_base_network_that_failed_is_counted(tmp_path: Path) -> None:
-    with pytest.raises(suture.SutureError):
-        run(list(plan())[4:], store=tmp_path / "run", on=Faulty(failing=1.0))
-    found = status(tmp_path / "run")
-    assert (found.planned, found.networks, found.networks_failed, found.complete) == (0, 1, 1, True)
-    assert list(found.errors.values()) == [1]
 
 
 def test_a_store_in_which_nothing_was_planned_yet_is_empty_and_not_complete(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from suture.core.activations.cache import Activations
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
 from suture.runs.progress import Silent
-from suture.runs.runners import Interrupted, Job, Local, Outcome, Runner, TrainingTask
+from suture.runs.runners import Interrupted, Job, Local, Outcome, Runner
 from suture.runs.store.store import Store
 from trained import few_digits, hybrids
 
@@ -151,55 +151,6 @@ def test_a_runner_of_ones_own_is_a_few_lines():
         run(plan(fit=LeastSquares()), on=Few()).drop(columns="seconds"),
         run(plan(fit=LeastSquares())).drop(columns="seconds"),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Chapter(TrainingTask):
-    """One of several parts of a book; the next goes on from it. The first waits for that of another book, beside it."""
-
-    book: str
-    number: int
-    notes: Path
-
-    kind: ClassVar[str] = "networks"
-
-    @property
-    def key(self):
-        return f"{self.book}{self.number}"
-
-    where = key
-
-    @property
-    def sequence(self):
-        return self.book
-
-    def run(self, activations):
-        begun = time.time()
-        if self.number == 0:
-            self.notes.with_name(f"{self.book} has begun").touch()
-            while len(list(self.notes.parent.glob("* has begun"))) < 2 and time.time() < begun + 60:
-                time.sleep(0.05)
-        with open(self.notes, "a") as file:
-            file.write(f"{self.book} {self.number} {begun} {time.time()}\n")
-        return Outcome({"status": "ok"}, b"weights")
-
-    def lost(self, reason):
-        return Outcome({"status": "failed", "error": reason, "traceback": ""})
-
-    def network(self, tensors):
-        raise AssertionError("nothing waits for it")
-
-
-@pytest.mark.slow
-def test_parts_of_a_sequence_are_done_one_after_another_and_other_things_beside_them(tmp_path):
-    notes = tmp_path / "notes"
-    run([Chapter(book, i, notes) for book in "ab" for i in range(3)], store=tmp_path / "run", on=Local(workers=2))
-    rows = [line.split() for line in notes.read_text().splitlines()]
-    parts = {(book, int(i)): (float(begun), float(ended)) for book, i, begun, ended in rows}
-    for book in "ab":
-        assert all(parts[book, i][1] <= parts[book, i + 1][0] for i in range(2))
-    assert parts["a", 0][0] < parts["b", 0][1]
-    assert parts["b", 0][0] < parts["a", 0][1]
 
 
 @dataclass(frozen=True, eq=False)

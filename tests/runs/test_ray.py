@@ -489,7 +489,7 @@ from test_ray import Naps, plan
 
 class Kills(Silent):
     begun = 0
-    def working_on(self, what, kind="trials", share=None):
+    def working_on(self, what, share=None):
         self.begun += 1
         if self.begun == 2:
             threading.Thread(target=self.kill).start()

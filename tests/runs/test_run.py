@@ -4,7 +4,6 @@ import io
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import pandas as pd
 import pytest
@@ -12,7 +11,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from suture import Seam, Trial, curve, measure, run
-from suture.common.errors import DataError, FrozenError, OutputError, RunnerError, StoreError
+from suture.common.errors import DataError, FrozenError, OutputError, StoreError
 from suture.core.activations.cache import Activations
 from suture.fits import Converged, Fit, FitReport, LeastSquares, TaskLoss, averaged, converged
 from suture.measurement.scores.scores import Accuracy
@@ -22,7 +21,7 @@ from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
 from suture.runs.forecast import estimate_memory, forecast
 from suture.runs.progress import Lines, Silent
-from suture.runs.runners import Deferred, Faulty, Interrupted, Local, Outcome, Runner, TrainingTask, tasks
+from suture.runs.runners import Faulty, Interrupted, Local, tasks
 from suture.runs.runners.faulty import FAILED
 from suture.runs.runners.run import attempt
 from suture.runs.store.store import Store
@@ -63,16 +62,16 @@ class Telling(Silent):
         self.heard: list[tuple[str, object]] = []
         self.enough, self.error = enough, error
 
-    def begin(self, total, done, networks=0, trained=0):
-        self.heard.append(("begin", (total, done, networks) if networks else (total, done)))
+    def begin(self, total, done, noun="trial"):
+        self.heard.append(("begin", (total, done)))
 
     def more(self, count, done):
         self.heard.append(("more", (count, done)))
 
-    def working_on(self, what, kind="trials", share=None):
+    def working_on(self, what, share=None):
         self.heard.append(("working on", what))
 
-    def done(self, what, error, kind="trials"):
+    def done(self, what, error):
         self.heard.append(("done", what))
         if sum(kind == "done" for kind, _ in self.heard) == self.enough:
             raise self.error
@@ -363,168 +362,6 @@ def test_another_run_in_the_same_folder_is_refused_before_any_work(tmp_path, mon
     assert_frame_equal(Store(tmp_path).table(), first)
     run(plan(**other), store=tmp_path, extend=True)
     assert len(Store(tmp_path).table()) > len(first)
-
-
-# --- networks that are yet to be trained ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Ready(TrainingTask):
-    """A base model that notes when it is made."""
-
-    name: str
-    notes: Path
-    breaks: bool = False
-
-    kind: ClassVar[str] = "networks"
-    where: ClassVar[str] = "making a network"
-
-    @property
-    def key(self):
-        return f"key-of-{self.name}"
-
-    def run(self, activations):
-        with open(self.notes, "a") as file:
-            file.write(self.name)
-        return self.lost("broken") if self.breaks else Outcome({"status": "ok"}, b"weights")
-
-    def lost(self, reason):
-        return Outcome({"status": "failed", "error": reason, "traceback": ""})
-
-    def network(self, tensors):
-        assert tensors == b"weights"
-        return dict(zip("ABC", (*hybrids(), hybrids()[0]), strict=True))[self.name]
-
-
-def later(notes: Path, **settings) -> Deferred:
-    return Deferred(
-        (Ready("A", notes), Ready("B", notes, **settings)),
-        lambda a, b: curve(a, b, data=few_digits(), fit=LeastSquares(), at=("embed", "hidden"), controls=()),
-    )
-
-
-def test_networks_are_trained_once_and_then_stitched(tmp_path):
-    notes = tmp_path / "notes"
-    table = run([later(notes)], store=tmp_path / "run")
-    assert_frame_equal(timeless(table), timeless(run(plan(controls=()))))
-    assert_frame_equal(run([later(notes)], store=tmp_path / "run"), table)
-    assert notes.read_text() == "AB"
-    assert Store(tmp_path / "run").finished("networks") == {"key-of-A", "key-of-B"}
-
-
-def test_networks_that_are_trained_first_may_be_planned_with_more(tmp_path):
-    def among(a: str, b: str) -> Deferred:
-        bases = (Ready(a, tmp_path / "notes"), Ready(b, tmp_path / "notes"))
-        return Deferred(bases, lambda a, b: curve(a, b, data=few_digits(), fit=LeastSquares(), at="embed", controls=()))
-
-    first = run([among("A", "B")], store=tmp_path / "run")
-    more = run([among("A", "B"), among("B", "C")], store=tmp_path / "run")
-    assert (tmp_path / "notes").read_text() == "ABC"
-    assert len(more) == 2 * len(first)
-    with pytest.raises(StoreError, match="holds another run"):
-        run([among("A", "D")], store=tmp_path / "run")
-
-
-def test_a_run_stopped_between_training_and_stitching_goes_on(tmp_path):
-    notes = tmp_path / "notes"
-    with pytest.raises(Interrupted):
-        run([later(notes)], store=tmp_path / "run", on=Faulty(stops_after=3))
-    table = run([later(notes)], store=tmp_path / "run")
-    assert sorted(notes.read_text()) == ["A", "B"]
-    assert_frame_equal(timeless(table), timeless(run(plan(controls=()))))
-
-
-def test_where_training_fails_the_rest_is_measured_and_the_failure_named(tmp_path):
-    others = plan(at=("mix",))
-    with pytest.raises(RunnerError, match=r"1 part of the plan could not be measured.*making a network: broken"):
-        run([later(tmp_path / "notes", breaks=True), *others], store=tmp_path / "run")
-    assert len(Store(tmp_path / "run").table()) == len(run(others))
-
-
-def test_another_run_is_refused_before_its_networks_are_trained(tmp_path):
-    run(plan(), store=tmp_path / "run")
-    with pytest.raises(StoreError, match="holds another run"):
-        run([later(tmp_path / "notes")], store=tmp_path / "run")
-    assert not (tmp_path / "notes").exists()
-
-
-class InTurn(Runner):
-    """Takes all that it can get, and does it in the order in which it got it."""
-
-    def run(self, queue, scratch):
-        taken = []
-        while taken or not queue.exhausted:
-            while (task := queue.take()) is not None:
-                taken.append(task)
-            task = taken.pop(0)
-            yield task, task.run(Activations())
-
-
-class Listening(Silent):
-    """Notes what was done, in its order."""
-
-    def __init__(self):
-        self.heard = []
-
-    def done(self, where, error, kind="trials"):
-        self.heard.append(where)
-
-
-def test_what_is_being_measured_is_not_planned_again(tmp_path):
-    """Of two parts with the same trials the second waits for one more network, which is done while they run."""
-    first = later(tmp_path / "notes")
-    second = Deferred((*first.bases, Ready("C", tmp_path / "notes")), lambda a, b, c: first.make(a, b))
-    heard = Listening()
-    table = run([first, second], on=InTurn(), progress=heard)
-    assert_frame_equal(timeless(table), timeless(run([*plan(controls=()), *plan(controls=())])))
-    assert len(heard.heard) == 3 + len(plan(controls=()))
-
-
-def test_progress_is_told_networks_and_trials_apart_and_how_far_each_is(tmp_path):
-    class Telling(Silent):
-        def __init__(self):
-            self.heard = []
-
-        def begin(self, total, done, networks=0, trained=0):
-            self.heard.append((total, done, networks))
-
-        def more(self, count, done):
-            self.heard.append((count, done))
-
-        def working_on(self, what, kind="trials", share=None):
-            self.heard.append((what, kind, share() if share is not None else None))
-
-        def done(self, what, error, kind="trials"):
-            self.heard.append((what, kind))
-
-    @dataclass(frozen=True, eq=False)
-    class Halfway(Ready):
-        def share(self, scratch):
-            return 0.5 if scratch == tmp_path / "run/activations" else None
-
-    first, heard = later(tmp_path / "notes"), Telling()
-    a, b = first.bases
-    run([replace(first, bases=(Halfway(a.name, a.notes), b))], store=tmp_path / "run", progress=heard, on=InTurn())
-    network, trials = ("making a network", "networks"), [("A → B at embed", "trials"), ("A → B at hidden", "trials")]
-    assert heard.heard == [
-        (2, 0, 2),
-        (*network, 0.5),
-        (*network, None),
-        network,
-        (2, 0),
-        network,
-        *((*trial, None) for trial in trials),
-        *trials,
-    ]
-
-
-def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
-    first, third = later(tmp_path / "notes"), Ready("C", tmp_path / "notes")
-    run(first.bases, store=tmp_path / "run")
-    heard = Listening()
-    settings = {"store": tmp_path / "run", "extend": True, "progress": heard}
-    run([first, Deferred((third,), lambda c: [])], on=InTurn(), **settings)
-    assert heard.heard == ["making a network", "A → B at embed", "A → B at hidden"]
 
 
 # --- going on with what has not converged -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pandas.testing import assert_frame_equal
 import suture
 from suture import curve, load_stitched, run
 from suture.common.errors import OutputError, StoreError
-from suture.common.sealed import from_json
+from suture.common.sealed import from_json, to_json
 from suture.core.activations.cache import Activations
 from suture.fits import Converged, LeastSquares, TaskLoss
 from suture.measurement.tables.records import describe_trial
@@ -267,7 +267,7 @@ def test_a_damaged_record_is_named_and_measured_again_by_the_next_run(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("plans/notes.json", "{}", r"notes.json is damaged \(it lacks 'settings', 'bases', 'trials'\)"),
+        ("plans/notes.json", "{}", r"notes.json is damaged \(it lacks 'settings', 'trials'\)"),
         ("plans/notes.json", "[]", r"notes.json is damaged \(it holds a list, and no names\)"),
     ],
 )
@@ -291,13 +291,24 @@ def test_plans_add_up_in_order_each_row_once(store):
 
 def test_the_command_that_goes_on_is_the_last_that_planned_what_is_left(store):
     words = [describe_trial(trial) for trial in plan()]
-    store.plans.add(words, {"command": "all"}, ["base"])
+    store.plans.add(words, {"command": "all"})
     store.plans.add(words[:1], {"command": "a part"})
     assert store.plans.command() == store.plans.command([words[0].key]) == "a part"
-    assert store.plans.command([words[1].key]) == store.plans.command(["base"]) == "all"
+    assert store.plans.command([words[1].key]) == "all"
     assert status(store.path).command == "a part"
     store.keep(TRIALS, words[0].key, OK, b"")
     assert status(store.path).command == "all"
+
+
+def test_a_plan_that_an_older_version_wrote_with_networks_is_read_for_its_trials(store):
+    words = [describe_trial(trial) for trial in plan()]
+    store.plans.add(words[:2], {"fit": "f", "command": "go on"})
+    (path,) = store.plans.folder.iterdir()
+    path.write_text(to_json(from_json(path.read_bytes()) | {"bases": ["a network's key"], "later": True}))
+    assert store.plans.trials() == words[:2]
+    assert store.plans.keys() == {one.key for one in words[:2]}
+    store.plans.check({one.key for one in words}, {})
+    assert (status(store.path).planned, status(store.path).command) == (2, "go on")
 
 
 def test_the_same_trial_under_other_labels_is_another_row(store):

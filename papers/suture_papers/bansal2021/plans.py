@@ -14,7 +14,7 @@ import pandas as pd
 
 from suture import Data, Network, Trial, baselines, compare, controls
 from suture.core.stitches import Conv, Linear
-from suture.extend import At, Control, Deferred
+from suture.extend import At, Control
 from suture.fits import Adam, Cosine, Fit, TaskLoss
 from suture.fits import Random as FromRandom
 from suture.measurement.indices import linear_cka
@@ -38,7 +38,7 @@ from suture_papers.base.plans import (
     tell_apart,
 )
 from suture_papers.base.scale import PAPER, SMALL, TINY, Scale
-from suture_papers.base.study import Beside, Made, Part
+from suture_papers.base.study import Beside, Deferred, Made, Part
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.networks.recipes import BANSAL2021
 from suture_papers.recipes import bansal2021 as PUBLISHED

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from suture import Network
-from suture.extend import Deferred, TrainingTask
 from suture.fits import Converged, Fit, GradientDescent, Quick
 from suture.zoo import resolve
 from suture_papers.base.plans import rename
 from suture_papers.base.scale import FEW, MANY, SMALL, Name, Scale, stand_in
-from suture_papers.base.study import Beside, Study, bases_of
+from suture_papers.base.study import Beside, Deferred, Study, bases_of
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.recipes import RECIPES
+from suture_papers.training import TrainingTask
 
 Networks = dict[tuple[str, tuple[int, ...]], Network]
 

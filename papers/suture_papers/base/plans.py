@@ -20,10 +20,8 @@ from suture.core.stitches import Stitch
 from suture.extend import (
     At,
     Control,
-    Deferred,
     Scores,
     Settings,
-    TrainingTask,
     cuts_of,
     derive_seed,
     plan_seam,
@@ -34,8 +32,9 @@ from suture.measurement.indices import Index, linear_cka
 from suture.measurement.scores.scores import Accuracy, estimate
 from suture_papers.base.cells import COMPLEXITIES, NETWORKS, SIMILARITIES, number_pair
 from suture_papers.base.scale import PAPER, TINY, Scale
-from suture_papers.base.study import Beside, Made
+from suture_papers.base.study import Beside, Deferred, Made
 from suture_papers.complexity import Complexity, complexity
+from suture_papers.training import TrainingTask
 
 BLOCKS = ("layer?.?",)
 ACCURACY: Scores = (Accuracy(),)

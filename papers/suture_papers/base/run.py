@@ -10,24 +10,22 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import pandas as pd
 
 from suture import Network, Stitched, Store, Trial, run
-from suture.common.errors import DataError, StoreError
+from suture.common.errors import DataError, RunnerError, StoreError
 from suture.extend import (
-    NETWORKS,
     TRIALS,
-    Deferred,
     Progress,
     Record,
     Runner,
-    TrainingTask,
     describe_machine,
     digest,
     identity,
     read_table,
+    say_count,
     say_outdated,
     spell_versions,
     versions_of,
@@ -42,8 +40,9 @@ from suture_papers.base.cells import Tables
 from suture_papers.base.claims import NOT_MEASURED, READING, STITCHES, Decided, decide_all
 from suture_papers.base.quantities import rows_read
 from suture_papers.base.scale import TINY, Scale
-from suture_papers.base.study import Beside, Study, bases_of
+from suture_papers.base.study import Beside, Deferred, Part, Study, bases_of
 from suture_papers.networks.base_model import BaseModel
+from suture_papers.training import TrainingTask, Untrained, train_networks
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
 BEFORE = "before"  #: the folder of results of an older version
@@ -54,6 +53,7 @@ OUTDATED = "by today's parts; the figure is of older ones"
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip
 Labels = tuple[object, ...]
+Loaded = dict[tuple[str, str | None], Network]  # by the key of the network, and the device
 _OF_BASELINES = ("linear probe", "fine-tuned", "retrained", "plugged in")
 
 
@@ -156,36 +156,43 @@ def run_study(
 ) -> Result:
     """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``.
 
-    The seams of a claim whose figure is near its threshold are stitched again, ``STITCHES`` times in all; but not if it
-    has too few networks to be decided.
+    All networks are trained first. The seams of a claim whose figure is near its threshold are stitched again,
+    ``STITCHES`` times in all; but not if it has too few networks to be decided. Raises ``RunnerError`` if networks
+    could not be trained, once the trials of all others are measured.
     """
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
+    deferred = [part for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
+    common: dict[str, Any] = {"on": on, "device": device, "progress": progress, "retry": retry, "command": command}
+    untrained: Untrained | None = None
+    try:
+        train_networks(bases_of([*deferred, *beside]), store, **common)
+    except Untrained as failure:  # raised again when all else is measured
+        untrained = failure
+    lacking = untrained.keys if untrained is not None else frozenset[str]()
+    able = [part for part in deferred if not any(base.key in lacking for base in part.bases)]
+    made: Loaded = {}
 
-    def measure(near: Collection[Labels]) -> pd.DataFrame:
-        laters = [_label(part, study, near) for part in parts if isinstance(part, Deferred)]
-        plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
-        table = run(
-            plan,
-            store=store,
-            on=on,
-            device=device,
-            progress=progress,
-            retry=retry,
-            extend=True,
-            until_converged=until_converged,
-            command=command,
-        )
-        return _complete(table, scale, store) if laters else table
+    def measure(near: Collection[Labels]) -> dict[str, pd.DataFrame]:
+        plan = [trial for part in able for trial in _plan(part, _networks_of(part, store, made), study, near)]
+        if not plan:
+            return {}
+        table = run(plan, store=store, extend=True, until_converged=until_converged, **common)
+        return {MEASURED: _complete(table, scale, store)}
 
-    table = measure(())
-    beside_tables = _compute_beside(study, beside, store, told, device)
+    measured = measure(())
+    if untrained is not None:
+        left = sum(any(base.key in lacking for base in part.bases) for part in parts)
+        raise RunnerError(
+            f"{say_count(left, 'part')} of the plan could not be measured: {untrained.reasons}; all else is measured"
+        ) from untrained
+    beside_tables = _compute_beside(study, beside, store, made, told, device)
     near = set[Labels]()
-    while scale.name != TINY and (more := _find_near(study, {MEASURED: table} | beside_tables) - near):
+    while scale.name != TINY and (more := _find_near(study, measured | beside_tables) - near):
         near |= more  # the best of three stitches may bring another claim near
-        table = measure(near)
-    tables = ({MEASURED: table} if len(table) else {}) | beside_tables
+        measured = measure(near)
+    tables = measured | beside_tables
     return Result(study.id, scale.name, tables, _make_card(study, scale, tables, store, bases_of(parts)))
 
 
@@ -198,7 +205,9 @@ def _find_near(study: Study, tables: Tables) -> set[Labels]:
     return found
 
 
-def _label(part: Deferred, study: Study, near: Collection[Labels]) -> Deferred:
+def _plan(part: Deferred, networks: Iterable[Network], study: Study, near: Collection[Labels]) -> list[Trial]:
+    """Plan a part of a study, and more stitches of the trials that are ``near`` a threshold."""
+
     def declare(network: Network) -> Network:
         if not any(fnmatchcase(network.name, pattern) for pattern in study.weak):
             return network
@@ -206,12 +215,9 @@ def _label(part: Deferred, study: Study, near: Collection[Labels]) -> Deferred:
         weak.expected_accuracy = 0
         return weak
 
-    def make(*networks: Network) -> list[Trial]:
-        planned = [replace(trial, study=study.id) for trial in part.make(*map(declare, networks))]
-        again = [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) in near]
-        return planned + [replace(trial, seed=seed) for trial in again for seed in range(1, STITCHES) if not trial.seed]
-
-    return Deferred(part.bases, make)
+    planned = [replace(trial, study=study.id) for trial in part.make(*map(declare, networks))]
+    again = [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) in near]
+    return planned + [replace(trial, seed=seed) for trial in again for seed in range(1, STITCHES) if not trial.seed]
 
 
 def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
@@ -230,9 +236,8 @@ def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
 
 
 def _compute_beside(
-    study: Study, parts: list[Beside], store: Store, told: Callable[[str], None], device: str | None
+    study: Study, parts: list[Beside], store: Store, made: Loaded, told: Callable[[str], None], device: str | None
 ) -> dict[str, pd.DataFrame]:
-    made: dict[str, Network] = {}
     found: dict[str, list[pd.DataFrame]] = {}
     for number, part in enumerate(parts):
         networks = _networks_of(part, store, made, device)
@@ -248,13 +253,14 @@ def _compute_beside(
     return {kind: pd.concat(tables, ignore_index=True) for kind, tables in found.items()}
 
 
-def _networks_of(part: Beside, store: Store, made: dict[str, Network], device: str | None) -> list[Network]:
-    """Return the part's networks, each made once for all parts, on the device."""
+def _networks_of(part: Part, store: Store, made: Loaded, device: str | None = None) -> list[Network]:
+    """Return the part's networks, each made once for all parts, on a device if one is given."""
     for base in part.bases:
-        if base.key not in made:
-            network = base.network(store.tensors(NETWORKS, base.key))
-            made[base.key] = network if device is None else network.to(device)
-    return [made[base.key] for base in part.bases]
+        if (base.key, None) not in made:
+            made[base.key, None] = base.load(store)
+        if device is not None and (base.key, device) not in made:
+            made[base.key, device] = made[base.key, None].to(device)
+    return [made[base.key, device] for base in part.bases]
 
 
 def _read_kept(path: Path) -> pd.DataFrame | None:
@@ -302,7 +308,7 @@ def _name_networks(bases: Iterable[TrainingTask]) -> dict[str, list[int]]:
 
 def _make_card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[TrainingTask, ...]) -> Record:
     """Return counts and times: seconds of one thread, of each trial and network once."""
-    cards = [store.record(NETWORKS, base.key) for base in bases]
+    cards = [store.record(base.kind, base.key) for base in bases]
     measured = tables.get(MEASURED)
     once = measured.drop_duplicates("trial") if measured is not None else None
     return {

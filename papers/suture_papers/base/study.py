@@ -7,13 +7,22 @@ from typing import Literal, final
 import pandas as pd
 
 from suture import Stitched, Trial
-from suture.extend import Deferred, TrainingTask
 from suture_papers.base.cells import TRIALS, Where
 from suture_papers.base.claims import Claim, Roles
 from suture_papers.base.scale import Scale
+from suture_papers.training import TrainingTask
 
 Made = Callable[[Trial], Stitched]
 """What gives the stitched network of a trial that was measured."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """Trials of networks that are yet to be trained: ``make(*networks)`` gives them once the ``bases`` are."""
+
+    bases: tuple[TrainingTask, ...]
+    make: Callable[..., Iterable[Trial]]
 
 
 @final

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from suture import SutureError
-from suture.common.errors import RunnerError
 from suture.extend import (
     JSON,
     RUNNING,
@@ -95,20 +94,21 @@ def train(chosen: Namespace) -> int:
     Train the base networks of the experiments into the folder of a run. What is there is not trained again, and what
     was stopped goes on.
     """
-    from suture import Store, run
+    from suture import Store
     from suture.extend import NETWORKS, choose_progress
     from suture_papers.ledger import make_models
     from suture_papers.reports.ledger import reached_table
+    from suture_papers.training import Untrained, train_networks
 
     runner = runner_of(chosen)
     entries = _entries(chosen.only, chosen.seeds)
     wanted = make_models(entries, loader_of(chosen.data))
     store = Store.make(chosen.out)
     say(f"{say_count(len(wanted), 'base network')} of {say_count(len(entries), 'kind')}")
-    settings = {"device": chosen.device, "retry": chosen.retry, "extend": True, "command": chosen.line}
+    settings = {"device": chosen.device, "retry": chosen.retry, "command": chosen.line}
     try:
-        run(wanted, store=store, on=runner, progress=choose_progress(), **settings)
-    except RunnerError as error:
+        train_networks(wanted, store, on=runner, progress=choose_progress(), **settings)
+    except Untrained as error:
         say(f"suture: {error}; --retry trains again what failed")
     done = sorted(store.finished(NETWORKS) & {model.key for model in wanted})
     cards = {key: store.record(NETWORKS, key) for key in done}

@@ -9,13 +9,14 @@ from itertools import permutations, product
 
 from suture import Data, Network
 from suture.core.stitches import Conv, Stitch, stitch_for
-from suture.extend import Control, Deferred, TrainingTask
+from suture.extend import Control
 from suture.fits import LeastSquares
 from suture_papers import recipes
 from suture_papers.base.cells import number_pair
 from suture_papers.base.plans import BLOCKS, FitAtSeams, Joined, Joining, Pair, find_cuts, pair_in_circle, plan_pair
 from suture_papers.base.scale import PAPER, SMALL, TINY, Scale
-from suture_papers.base.study import Part
+from suture_papers.base.study import Deferred, Part
+from suture_papers.training import TrainingTask
 
 STAGE_ENDS = ("layer1", "layer2", "layer3", "layer4")
 Shape = tuple[int, int, int, int]

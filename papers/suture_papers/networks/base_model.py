@@ -3,8 +3,9 @@
 ::
 
     a, b = (BaseModel("zoo:resnet,width=16", data.training, FAST, seed, name=name) for seed, name in enumerate("AB"))
-    plan = [Deferred((a, b), lambda a, b: suture.curve(a, b, data=data))]
-    suture.run(plan, store="runs/ab")
+    store = suture.Store.make("runs/ab")
+    train_networks((a, b), store)
+    suture.run(suture.curve(a.load(store), b.load(store), data=data), store=store)
 
 trains both, in parallel if there are several workers, keeps their weights in the store, and then measures. A base
 model may start from another, take parts of it and leave them frozen; that one is then trained first.
@@ -32,7 +33,6 @@ from suture.extend import (
     Activations,
     Outcome,
     Preprocessing,
-    TrainingTask,
     as_given,
     contents,
     describe_machine,
@@ -48,7 +48,7 @@ from suture.extend import (
 )
 from suture.measurement.scores.scores import Accuracy, estimate
 from suture.zoo import Built, Source, parse_source, resolve
-from suture_papers.training import Checkpoints, Parts, Recipe, Training, Watch, find_checkpoints
+from suture_papers.training import Checkpoints, Parts, Recipe, Training, TrainingTask, Watch, find_checkpoints
 
 VERSION = 2  #: of the training code; a change that may change weights changes it, and with it every key
 

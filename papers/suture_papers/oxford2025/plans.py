@@ -17,14 +17,14 @@ import pandas as pd
 from suture import Data, Network, Trial
 from suture.core.stitches import Conv, FullLinear
 from suture.data.changes import vary
-from suture.extend import At, Control, Deferred, Scores
+from suture.extend import At, Control, Scores
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait, confuses, knows
 from suture.measurement.trials.controls import untrained_both
 from suture_papers.base.cells import COMPLEXITIES
 from suture_papers.base.plans import ACCURACY, Joined, Pair, pair_in_circle, plan_complexities, plan_curves
 from suture_papers.base.scale import SMALL, TINY, Scale
-from suture_papers.base.study import Beside, Made, Part
+from suture_papers.base.study import Beside, Deferred, Made, Part
 from suture_papers.complexity import Complexity, GradientNorm, GzipSize, MeanSharpness, WorstSharpness, complexity
 from suture_papers.recipes import oxford2025 as PUBLISHED
 from suture_papers.variants import BlackedOut, Decorrelated, Grey3, Relabelled, Without

@@ -6,7 +6,7 @@ from functools import partial
 
 from suture import Data, Network, Trial
 from suture.data.changes import Variant
-from suture.extend import Control, Deferred
+from suture.extend import Control
 from suture.fits import Fit
 from suture.measurement.trials.controls import clustered_noise, itself, shuffled_pairs, untrained_sender
 from suture_papers import recipes
@@ -22,7 +22,7 @@ from suture_papers.base.plans import (
     plan_pair,
 )
 from suture_papers.base.scale import PAPER, TINY, Scale
-from suture_papers.base.study import Part
+from suture_papers.base.study import Deferred, Part
 from suture_papers.complexity import NumericalRank
 from suture_papers.variants import Colour, ColourOnly, Correlated, Digit, Grey3
 

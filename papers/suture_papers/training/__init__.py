@@ -14,6 +14,7 @@ from suture_papers.training.recipe import (
     Recipe,
     SimCLR,
 )
+from suture_papers.training.run import TrainingTask, Untrained, train_networks
 
 __all__ = [
     "L1",
@@ -32,8 +33,11 @@ __all__ = [
     "SimCLRView",
     "Training",
     "TrainingProgress",
+    "TrainingTask",
     "Unchanged",
+    "Untrained",
     "Watch",
     "find_checkpoints",
     "train",
+    "train_networks",
 ]

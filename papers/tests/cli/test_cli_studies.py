@@ -111,14 +111,14 @@ def test_several_run_in_the_order_given_each_once(run: Run, study: str, monkeypa
         ("oxford-quick", "2 of 2"),
     ]
     assert out.count("2 networks") == 2
-    assert err.count("4 networks and trials, 4 done before") == 1
+    assert err.count("2 networks, 2 done before\n2 trials, 2 measured before\n") == 1
 
 
 @pytest.mark.kills
 def test_an_interruption_says_how_to_go_on(run: Run, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"run {study} --scale tiny --out run"
     with monkeypatch.context() as patch:
-        patch.setattr("suture_papers.cli.studies.runner_of", lambda chosen: Faulty(stops_after=3))
+        patch.setattr("suture_papers.cli.studies.runner_of", lambda chosen: Faulty(stops_after=1))
         code, out, err = run(line)
     assert (code, out) == (130, "")
     assert f"go on with: suture {line}" in err

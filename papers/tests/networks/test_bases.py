@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from pandas.testing import assert_frame_equal
@@ -12,17 +13,17 @@ from safetensors.torch import load
 
 import suture
 from suture import Network, curve, run
-from suture.common.errors import RunnerError, SourceError
+from suture.common.errors import SourceError
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.data import Samples
 from suture.fits import LeastSquares
-from suture.runs.runners import Deferred, Faulty, Local
+from suture.runs.runners import Faulty, Local, Runner
 from suture.runs.store.store import NETWORKS, Store
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.networks.recipes import DIGITS
-from suture_papers.training import Recipe, train
+from suture_papers.training import Recipe, Untrained, train, train_networks
 from trained import few_digits
 
 SHORT = Recipe(epochs=1, batch=64)
@@ -143,42 +144,45 @@ def test_a_string_that_names_no_model_is_refused_at_once() -> None:
         _ = base(source="zoo:convnext").key
 
 
-def later(**settings) -> Deferred:
+def pair(**settings) -> list[BaseModel]:
+    return [base(seed=seed, name=name, **settings) for seed, name in enumerate("AB")]
+
+
+def train_and_stitch(folder: Path, on: Runner) -> pd.DataFrame:
     """Two base models and a trial between them at two cuts."""
-    data = few_digits()
-    bases = tuple(base(seed=seed, name=name, **settings) for seed, name in enumerate("AB"))
-    return Deferred(
-        bases, lambda a, b: curve(a, b, data=data, fit=LeastSquares(), at=("stage1", "stage2"), controls=())
-    )
+    store = Store.make(folder)
+    train_networks(pair(), store, on=on)
+    networks = [one.load(store) for one in pair()]
+    settings = {"data": few_digits(), "fit": LeastSquares(), "at": ("stage1", "stage2"), "controls": ()}
+    return run(curve(*networks, **settings), store=store, on=on)
 
 
 def test_networks_are_trained_once_and_then_stitched_wherever_that_is(tmp_path: Path) -> None:
-    here = run([later()], store=tmp_path / "here", on=Local(workers=1))
+    here = train_and_stitch(tmp_path / "here", Local(workers=1))
     assert list(here["sender"].unique()) == ["A"]
     assert (here["status"] == "ok").all()
-    cards = [Store(tmp_path / "here").record(NETWORKS, b.key) for b in later().bases]
-    assert_frame_equal(run([later()], store=tmp_path / "here"), here)
-    assert [Store(tmp_path / "here").record(NETWORKS, b.key) for b in later().bases] == cards
-    faulty = run([later()], on=Faulty(seed=1))
+    cards = [Store(tmp_path / "here").record(NETWORKS, one.key) for one in pair()]
+    assert_frame_equal(train_and_stitch(tmp_path / "here", Local()), here)
+    assert [Store(tmp_path / "here").record(NETWORKS, one.key) for one in pair()] == cards
+    faulty = train_and_stitch(tmp_path / "faulty", Faulty(seed=1))
     assert_frame_equal(faulty.drop(columns="seconds"), here.drop(columns="seconds"))
 
 
 @pytest.mark.slow
 def test_workers_train_the_same_networks(tmp_path: Path) -> None:
-    here = run([later()], on=Local(workers=1))
-    pooled = run([later()], store=tmp_path, on=Local(workers=2))
+    here, pooled = (train_and_stitch(tmp_path / str(count), Local(workers=count)) for count in (1, 2))
     assert_frame_equal(pooled.drop(columns="seconds"), here.drop(columns="seconds"))
 
 
 @pytest.mark.ray
-def test_ray_trains_the_same_networks() -> None:
-    here = run([later()], on=Local(workers=1))
-    there = run([later()], on=suture.Ray())
+def test_ray_trains_the_same_networks(tmp_path: Path) -> None:
+    here = train_and_stitch(tmp_path / "here", Local(workers=1))
+    there = train_and_stitch(tmp_path / "there", suture.Ray())
     assert_frame_equal(there.drop(columns="seconds"), here.drop(columns="seconds"))
 
 
 def test_training_that_diverges_is_a_failure_that_says_so(tmp_path: Path) -> None:
     wild = replace(SHORT, optimiser=replace(SHORT.optimiser, lr=1e20), epochs=2)
-    with pytest.raises(RunnerError, match=r"training A on .*, seed 0: FitError: training diverged"):
-        run([later(recipe=wild)], store=tmp_path)
-    assert set(Store(tmp_path).failures(NETWORKS)) == {b.key for b in later(recipe=wild).bases}
+    with pytest.raises(Untrained, match=r"training A on .*, seed 0: FitError: training diverged"):
+        train_networks(pair(recipe=wild), tmp_path)
+    assert set(Store(tmp_path).failures(NETWORKS)) == {one.key for one in pair(recipe=wild)}

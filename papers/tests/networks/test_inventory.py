@@ -26,6 +26,7 @@ from suture_papers.networks.base_model import BaseModel
 from suture_papers.networks.recipes import DIGITS
 from suture_papers.reports.ledger import ledger_text, network_rows, record
 from suture_papers.reports.pages import zoo as zoo_page
+from suture_papers.training import train_networks
 from suture_papers.variants import Relabelled, Without
 
 NET = "zoo:convnet,width=2"
@@ -98,13 +99,13 @@ def test_the_networks_are_trained_once_and_in_part(run: Run, tmp_path: Path) -> 
     assert f"1 of 1 networks are trained, in {tmp_path}/zoo" in err
     code, out, err = run(f"{line} --json")
     assert code == 0
-    assert "3 networks, 1 trained before\n" in err
+    assert "3 networks, 1 done before\n" in err
     assert sorted((card["name"], card["seed"]) for card in json.loads(out).values()) == [
         ("no 3", 0),
         ("small", 0),
         ("small", 1),
     ]
-    assert "3 networks, 3 trained before\n" in run(line)[2]
+    assert "3 networks, 3 done before\n" in run(line)[2]
 
 
 def test_a_network_that_fails_is_said_and_the_others_are_trained(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,6 +402,6 @@ def test_every_network_is_shown_at_its_sizes(capsys: pytest.CaptureFixture[str])
 def test_base_models_in_a_store_are_gathered_too(tmp_path: Path) -> None:
     data: Data = load_data("digits").limited(fit=200, score=100)
     model = BaseModel(NET, data.training, SHORT, name="mine", scored_on=(data.score,))
-    suture.run([model], store=tmp_path)
+    train_networks([model], tmp_path)
     table = inventory.gather(Store(tmp_path))
     assert (table["name"][0], table["key"][0], table["recipe"][0]) == ("mine", model.key, str(SHORT))

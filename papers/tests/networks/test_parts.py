@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from suture.common.errors import NetworkError, RunnerError
+from suture.common.errors import NetworkError
 from suture.data import Samples
-from suture.runs.runners import Local, run
+from suture.runs.runners import Local
 from suture.runs.store.store import NETWORKS, Store
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.base_model import BaseModel
-from suture_papers.training import CropFlip, Parts, Recipe, SimCLR, SimCLRView, train
+from suture_papers.training import CropFlip, Parts, Recipe, SimCLR, SimCLRView, Untrained, train, train_networks
 from trained import few_digits, state_bits
 
 RECIPE = Recipe(epochs=2, batch=50, augment=CropFlip(1))
@@ -141,7 +141,7 @@ def second(**settings: object) -> BaseModel:
 
 
 def test_the_first_is_trained_once_and_then_the_second_wherever_that_is(tmp_path: Path) -> None:
-    assert run([second(), second(seed=3)], store=tmp_path, on=Local(workers=1)).empty
+    train_networks([second(), second(seed=3)], tmp_path, on=Local(workers=1))
     store = Store(tmp_path)
     assert store.finished(NETWORKS) == {base().key, second().key, second(seed=3).key}
     direct = second().train()
@@ -161,7 +161,7 @@ def _loaded(tensors: bytes) -> nn.Module:
 
 @pytest.mark.slow
 def test_workers_wait_for_the_first(tmp_path: Path) -> None:
-    run([second(), second(seed=3)], store=tmp_path, on=Local(workers=2))
+    train_networks([second(), second(seed=3)], tmp_path, on=Local(workers=2))
     assert Store(tmp_path).tensors(NETWORKS, second().key) == second().train().tensors
 
 
@@ -169,8 +169,8 @@ def test_where_the_first_fails_the_second_is_said_to_be_missing(tmp_path: Path) 
     from suture_papers.recipes import SGD
 
     wild = base(recipe=Recipe(epochs=2, batch=50, optimiser=SGD(lr=1e30)))
-    with pytest.raises(RunnerError, match=r"training diverged .*; 1 more start from these"):
-        run([second(start=wild)], store=tmp_path, on=Local(workers=1))
+    with pytest.raises(Untrained, match=r"training diverged .*; 1 more start from these; all else is done"):
+        train_networks([second(start=wild)], tmp_path, on=Local(workers=1))
 
 
 def test_where_it_starts_and_what_trains_decide_the_key() -> None:

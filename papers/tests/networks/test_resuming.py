@@ -17,12 +17,23 @@ from torch import nn
 
 from suture.common.errors import CheckpointError, FitError, OutputError
 from suture.data import Samples
-from suture.runs.runners import Local, run
+from suture.runs.runners import Local
 from suture.runs.store.store import NETWORKS, Store
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.recipes import SGD, Adam, AdamW
-from suture_papers.training import L1, Checkpoints, CropFlip, Plateau, Prune, Recipe, SimCLR, SimCLRView, Training
+from suture_papers.training import (
+    L1,
+    Checkpoints,
+    CropFlip,
+    Plateau,
+    Prune,
+    Recipe,
+    SimCLR,
+    SimCLRView,
+    Training,
+    train_networks,
+)
 from trained import few_digits, state_bits
 
 PLAIN = Recipe(epochs=3, batch=50, augment=CropFlip(1))
@@ -183,7 +194,7 @@ def test_a_run_goes_on_from_what_was_left_and_tidies_up_when_the_result_is_kept(
     assert steps == []
     base(until=1).train(base()._progress(store.activations))
     assert base()._progress(store.activations).exists()
-    run([base()], store=store, on=Local(workers=1))
+    train_networks([base()], store, on=Local(workers=1))
     assert store.tensors(NETWORKS, base().key) == base().train().tensors
     assert not base()._progress(store.activations).exists()
 
@@ -196,7 +207,7 @@ def test_a_result_that_cannot_be_kept_leaves_the_checkpoints(tmp_path: Path, mon
 
     monkeypatch.setattr(Store, "keep", refuse)
     with pytest.raises(OutputError, match="the disk is full"):
-        run([base()], store=store, on=Local(workers=1))
+        train_networks([base()], store, on=Local(workers=1))
     assert [path.name for path in base()._progress(store.activations).glob("step-*")] == ["step-00000015.safetensors"]
 
 

@@ -17,7 +17,6 @@ from suture.common.errors import DataError
 from suture.core.stitches import Conv, StridedConv, UpsampledConv
 from suture.fits import LeastSquares
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Deferred
 from suture.zoo.models import resolve
 from suture_papers import Study, scale_named
 from suture_papers.base.cells import Tables, Where, number_pair
@@ -25,6 +24,7 @@ from suture_papers.base.claims import Decided
 from suture_papers.base.contrasts import Above, ByDepth, Contrast, ShareOfAxis, ShareOfLower
 from suture_papers.base.quantities import PerUnit
 from suture_papers.base.scale import PAPER, SCALES, SMALL, Scale, stand_in
+from suture_papers.base.study import Deferred
 from suture_papers.hernandez2022 import STUDIES
 from suture_papers.hernandez2022.plans import SHAPES, name_of
 from suture_papers.networks.base_model import BaseModel

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from suture import Network
 from suture.common.errors import DataError
 from suture.core.stitches import Conv, ConvLinear
-from suture.runs.runners import Deferred, TrainingTask
 from suture.zoo.models import resolve
 from suture.zoo.sources import parse_source
 from suture_papers.base.cells import COMPLEXITIES, TRIALS, Where
 from suture_papers.base.claims import Claim
 from suture_papers.base.quantities import FirstStep, Mean, Peak, Ratio, Step
 from suture_papers.base.scale import scale_named, stand_in
+from suture_papers.base.study import Deferred
 from suture_papers.complexity import GradientNorm
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.oxford2025 import STUDIES, claims, plans, simplicity, specialists
@@ -316,7 +316,7 @@ def test_both_sides_are_fitted_alike_and_scored_with_the_other_half_black() -> N
     assert not torch.equal(loose.fit.images, both.fit.images)
 
 
-def made(base: TrainingTask) -> Network:
+def made(base: object) -> Network:
     """The network of a base as it is before training."""
     assert isinstance(base, BaseModel)
     built = resolve(parse_source(base.source))

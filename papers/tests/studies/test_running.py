@@ -5,25 +5,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from torch import nn
 
-from suture.common.errors import DataError, FitError
+from suture.common.errors import DataError, FitError, RunnerError
 from suture.core.network.network import Network
 from suture.fits import Converged, Fit, FitReport, Problem, Random
 from suture.measurement.indices import linear_cka
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Deferred, Faulty, Interrupted, Local
+from suture.runs.runners import Faulty, Interrupted, Local
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture_papers import Claim, Result, Scale, Study, load_result, run_study, scale_named
 from suture_papers.base.plans import pair_in_circle, plan_curves
 from suture_papers.base.quantities import Mean
 from suture_papers.base.scale import stand_in
-from suture_papers.base.study import Beside, Made, Part
+from suture_papers.base.study import Beside, Deferred, Made, Part
+from suture_papers.networks.base_model import BaseModel
 
 CUTS = ("block3.relu", "block6.relu")
 
@@ -207,6 +209,40 @@ def test_an_interrupted_study_goes_on(tiny: Scale, tmp_path: Path) -> None:
     result = run_study(study(mlps), tiny, store)
     assert kept < keys(store)
     assert_frame_equal(timeless(result.tables["trials"]), timeless(whole.tables["trials"]))
+
+
+def test_an_interruption_while_networks_are_trained_says_so(tiny: Scale, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=r"1 of 2 networks are trained and kept in .*; go on with: suture run it"):
+        run_study(study(mlps), tiny, tmp_path, on=Faulty(stops_after=1), command="suture run it")
+    assert run_study(study(mlps), tiny, tmp_path).card["networks"] == 2
+
+
+def test_where_a_network_fails_all_else_is_measured_and_the_failure_named(
+    tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(scale: Scale) -> list[Part]:
+        pairs = plan_curves(scale, "cnn", "cnn", scale.data("cifar10"), cuts=("conv1",), seeds=[(10, 11)])
+        return [*pairs, *mlps(scale), *sizes(scale, [])]
+
+    train = BaseModel.train
+
+    def without_luck(model: BaseModel, *given: Any) -> Any:
+        if (model.name, model.seed) == ("cnn", 11):
+            raise FitError("no luck")
+        return train(model, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseModel, "train", without_luck)
+        for _ in range(2):
+            with pytest.raises(
+                RunnerError,
+                match=r"^1 part of the plan could not be measured: training cnn .*: no luck; all else is measured$",
+            ):
+                run_study(study(plan), tiny, tmp_path, on=Local(workers=1))
+            assert len(keys(Store(tmp_path))) == 6
+    result = run_study(study(plan), tiny, tmp_path, on=Local(workers=1), retry=True)
+    assert list(result.tables) == ["trials", "networks"]
+    assert list(result.tables["trials"]["receiver"].unique()) == ["another cnn", "another mlp"]  # in the plan's order
 
 
 def test_the_papers_fits_are_told_from_those_of_baselines(tiny: Scale, tmp_path: Path) -> None:

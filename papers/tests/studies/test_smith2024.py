@@ -14,13 +14,13 @@ from test_hernandez2022 import networks
 
 from suture.data.noise import ClusteredNoise
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Deferred
 from suture_papers import Study, scale_named
 from suture_papers.base.cells import COMPLEXITIES, NETWORKS, TRIALS, Tables, Where
 from suture_papers.base.claims import Decided
 from suture_papers.base.contrasts import OverStitches, SpreadRatio, StandardisedDifference
 from suture_papers.base.quantities import PerUnit
 from suture_papers.base.scale import SMALL, Scale, stand_in
+from suture_papers.base.study import Deferred
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.smith2024 import STUDIES
 from suture_papers.smith2024.plans import AGAIN, CUTS, VGG_CUTS

@@ -31,7 +31,7 @@ def status(chosen: Namespace) -> int:
 
 
 def _code(status: Any) -> int:
-    return 3 if not status.complete else 1 if status.failed or status.networks_failed else 0
+    return 3 if not status.complete else 1 if status.failed else 0
 
 
 @command(

@@ -145,7 +145,7 @@ def forecast(
     if not trials:
         raise DataError("this plan has no trial; plan at least one: suture.curve(…), suture.matrix(…)")
     for trial in trials:
-        check_kind("what is planned", trial, Trial, "trials, not what is planned once networks are trained")
+        check_kind("what is planned", trial, Trial, "a trial, such as curve or matrix plans")
     if workers is not None and workers < 1:
         raise RunnerError(f"workers={workers}: give at least 1, or leave it out for all {cores()} cores")
     distinct = {trial.key: trial for trial in trials}

@@ -1,8 +1,8 @@
 """Progress of long work: what is done, what is being done, how long the rest will take.
 
-Trainings and trials take different times, so each kind has its own mean: of how long the finished ones took, and of how
-long the running ones will take at the rate they show. What is left of both, in seconds of work, is divided by how much
-work is done in a second, which is more than one second's if several workers or processes share a store.
+All pieces of a run take about as long as each other: the mean of the times that the finished ones took, and that the
+running ones will take at the rate they show. What is left, in seconds of work, is divided by how much work is done in a
+second, which is more than one second's if several workers or processes share a store.
 """
 
 import math
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from statistics import fmean
-from typing import ClassVar, NamedTuple, TextIO
+from typing import ClassVar, TextIO
 
 import pandas as pd
 from rich.console import Console, RenderableType
@@ -22,7 +22,6 @@ from rich.table import Column
 from rich.text import Text
 
 from suture.common.errors import DataError
-from suture.runs.store.store import NETWORKS, TRIALS
 
 LOOKED = 10.0  #: seconds between two looks at how far one task is
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
@@ -35,19 +34,16 @@ class Progress:
 
     draws: ClassVar[bool] = False  #: whether it shows the table, so that a first picture of every trial is worth it
 
-    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
-        """Begin with ``total`` pieces of work, of which ``done`` are known already.
-
-        ``networks`` of them are networks to train, of which ``trained`` are known; all others are trials.
-        """
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
+        """Begin with ``total`` pieces of work, each called a ``noun``, of which ``done`` are known already."""
 
     def more(self, count: int, done: int) -> None:
-        """Add ``count`` trials, planned now that their networks are trained, of which ``done`` are known already."""
+        """Add ``count`` pieces, planned on the way, of which ``done`` are known already."""
 
-    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
+    def working_on(self, what: str, share: Share | None = None) -> None:
         """Note that ``what`` begins; ``share`` tells how much of it is done, from 0 to 1, or ``None``."""
 
-    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
+    def done(self, what: str, error: str | None) -> None:
         """Note that ``what`` is done, or has failed with an ``error``."""
 
     def updated(self, table: Callable[[], pd.DataFrame]) -> None:
@@ -61,18 +57,11 @@ class Silent(Progress):
     """Shows nothing."""
 
 
-class Left(NamedTuple):
-    """How long the rest takes, in seconds: ``whole`` says of all, else only of the kinds whose mean is known."""
-
-    seconds: float
-    whole: bool
-
-
 class Running:
     """A task that is being done."""
 
-    def __init__(self, what: str, kind: str, share: Share | None) -> None:
-        self.what, self.kind, self._share = what, kind, share
+    def __init__(self, what: str, share: Share | None) -> None:
+        self.what, self._share = what, share
         self.begun = time.monotonic()
         self._first = self._last = (self.begun, share() if share is not None else None)  # when, and how much
 
@@ -108,45 +97,36 @@ class _Shown(Progress):
 
     def __init__(self) -> None:
         self.running: list[Running] = []
-        self._count(0, 0, 0, 0)
+        self._count(0, 0, "")
 
-    def _count(self, total: int, done: int, networks: int, trained: int) -> None:
+    def _count(self, total: int, done: int, noun: str) -> None:
         self.begun = time.monotonic()
-        self.total, self.finished, self.networks = total, done, networks
-        self._to_do = {TRIALS: total - done - (networks - trained), NETWORKS: networks - trained}
-        self._took: dict[str, list[float]] = {kind: [] for kind in self._to_do}  # seconds of those finished here
-        self._elsewhere = dict.fromkeys(self._to_do, 0)  # how many other processes have finished
+        self.total, self.finished, self.noun = total, done, noun
+        self._took: list[float] = []  # seconds of those finished here
+        self._elsewhere = 0  # how many other processes have finished
         self.running.clear()
 
-    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
         """Count them."""
-        self._count(total, done, networks, trained)
+        self._count(total, done, noun)
 
     def more(self, count: int, done: int) -> None:
         """Count them too."""
         self.total, self.finished = self.total + count, self.finished + done
-        self._to_do[TRIALS] += count - done
 
-    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
+    def working_on(self, what: str, share: Share | None = None) -> None:
         """Look at the clock."""
-        self.running.append(Running(what, kind, share))
+        self.running.append(Running(what, share))
 
-    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
+    def done(self, what: str, error: str | None) -> None:
         """Count it: as done here, if it began here, else by another process."""
         self.finished += 1
-        self._to_do[kind] -= 1
-        task = self._end(what, kind)
+        task = next((task for task in self.running if task.what == what), None)
         if task is None:
-            self._elsewhere[kind] += 1
+            self._elsewhere += 1
         else:
-            self._took[kind].append(task.gone)
-
-    def _end(self, what: str, kind: str) -> Running | None:
-        """Take a task from those that are running here, if it is one of them."""
-        task = next((task for task in self.running if (task.what, task.kind) == (what, kind)), None)
-        if task is not None:
             self.running.remove(task)
-        return task
+            self._took.append(task.gone)
 
     @property
     def gone(self) -> float:
@@ -154,30 +134,23 @@ class _Shown(Progress):
         return time.monotonic() - self.begun
 
     @property
-    def left(self) -> Left | None:
-        """How long the rest takes; ``None`` if that is not known yet."""
-        running, means = list(self.running), dict[str, float]()
-        for kind, took in self._took.items():
-            told = [task.gone + left for task in running if task.kind == kind and (left := task.left) is not None]
-            if took or told:
-                means[kind] = fmean([*took, *told])
-        worked = sum(map(sum, self._took.values())) + sum(task.gone for task in running)
-        worked += sum(self._elsewhere[kind] * mean for kind, mean in means.items())
-        rest = 0.0  # seconds of work
-        for kind, mean in means.items():
-            lefts = [(task, task.left) for task in running if task.kind == kind]
-            rest += sum(left if left is not None else max(mean - task.gone, 0.0) for task, left in lefts)
-            rest += max(self._to_do[kind] - len(lefts), 0) * mean
-        if not worked or not rest:
+    def left(self) -> float | None:
+        """How long the rest takes, in seconds; ``None`` if that is not known yet."""
+        running = [(task, task.left) for task in list(self.running)]
+        took = [*self._took, *(task.gone + left for task, left in running if left is not None)]
+        if not took:
             return None
-        whole = all(kind in means for kind, count in self._to_do.items() if count > 0)
-        return Left(rest * self.gone / worked, whole)
+        mean = fmean(took)
+        worked = sum(self._took) + sum(task.gone for task, _ in running) + self._elsewhere * mean
+        rest = sum(left if left is not None else max(mean - task.gone, 0.0) for task, left in running)
+        rest += max(self.total - self.finished - len(running), 0) * mean
+        return rest * self.gone / worked if worked and rest else None
 
 
 class Lines(_Shown):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
-    If nothing ends for ``quiet`` seconds, a line says how far the run and its trainings are.
+    If nothing ends for ``quiet`` seconds, a line says how far the run is, and each task that knows how far it is.
     """
 
     def __init__(self, stream: TextIO | None = None, every: float = 10.0, quiet: float = 60.0) -> None:
@@ -188,10 +161,10 @@ class Lines(_Shown):
         self._lock = threading.Lock()  # between the run's thread and the one that reminds
         self._ended = threading.Event()
 
-    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
         """Say how many there are."""
-        super().begin(total, done, networks, trained)
-        did = "measured" if not networks else "trained" if networks == total else "done"
+        super().begin(total, done, noun)
+        did = "measured" if noun == "trial" else "done"
         self._say(self._several(total) + (f", {done} {did} before" if done else ""))
         self._ended.set()
         self._ended = threading.Event()
@@ -202,15 +175,15 @@ class Lines(_Shown):
         with self._lock:
             super().more(count, done)
 
-    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
+    def working_on(self, what: str, share: Share | None = None) -> None:
         """Say nothing; the result will be said."""
         with self._lock:
-            super().working_on(what, kind, share)
+            super().working_on(what, share)
 
-    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
+    def done(self, what: str, error: str | None) -> None:
         """Say how far it is and how long the rest will take."""
         with self._lock:
-            super().done(what, error, kind)
+            super().done(what, error)
             if error is not None:
                 self._say(_say_failure(what, error))
             if self.finished == self.total:
@@ -226,8 +199,8 @@ class Lines(_Shown):
         """Say how far it is if nothing was said for long."""
         with self._lock:
             if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
-                trainings = [str(task) for task in self.running if task.share is not None]
-                self._say("; ".join([self._say_so_far(), *trainings]))
+                known = [str(task) for task in self.running if task.share is not None]
+                self._say("; ".join([self._say_so_far(), *known]))
 
     def _remind(self, ended: threading.Event) -> None:
         while not ended.wait(self.quiet / 4):
@@ -236,12 +209,10 @@ class Lines(_Shown):
     def _say_so_far(self) -> str:
         line = f"{self.finished}/{self._several(self.total)}, {clock(self.gone)} gone"
         left = self.left
-        return line if left is None else f"{line}, {'about' if left.whole else 'at least'} {clock(left.seconds)} left"
+        return line if left is None else f"{line}, about {clock(left)} left"
 
     def _several(self, count: int) -> str:
-        if 0 < self.networks < self.total:
-            return f"{count} network{' or trial' if count == 1 else 's and trials'}"
-        return f"{count} {'network' if self.networks else 'trial'}{'' if count == 1 else 's'}"
+        return f"{count} {self.noun}{'' if count == 1 else 's'}"
 
     def _say(self, line: str) -> None:
         self.last = time.monotonic()
@@ -258,9 +229,9 @@ class Bar(_Shown):
         self.bar = _Above(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
 
-    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
         """Draw the bar."""
-        super().begin(total, done, networks, trained)
+        super().begin(total, done, noun)
         self.bar.reset(self.task, total=total, completed=done)
         self.bar.start()
 
@@ -269,9 +240,9 @@ class Bar(_Shown):
         super().more(count, done)
         self.bar.update(self.task, total=self.total, completed=self.finished)
 
-    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
+    def done(self, what: str, error: str | None) -> None:
         """Move on; failures stay on the screen."""
-        super().done(what, error, kind)
+        super().done(what, error)
         if error is not None:
             self.console.print(_say_failure(what, error), markup=False, highlight=False, emoji=False, style="red")
         self.bar.update(self.task, completed=self.finished)
@@ -283,7 +254,7 @@ class Bar(_Shown):
     def time_left(self) -> str:
         """Say the time gone, and what the rest will take as soon as that is known."""
         gone, left = f"{clock(self.gone)} gone", self.left
-        return gone if left is None else f"{gone}, {'' if left.whole else '≥ '}{clock(left.seconds)} left"
+        return gone if left is None else f"{gone}, {clock(left)} left"
 
     def _say_doing(self) -> str:
         """Say what was begun last, and how far it is, in the room that there is."""

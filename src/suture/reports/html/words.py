@@ -176,11 +176,9 @@ def seeds(table: pd.DataFrame) -> Facts:
 
 def state(run: Run) -> str:
     """Say what is not measured yet, if there is something."""
-    if run.state is None or (run.state.complete and not run.state.networks_failed):
+    if run.state is None or run.state.complete:
         return ""
     said = f"{run.state.measured} of {say_count(run.state.planned, 'trial')} measured, {run.state.missing} missing"
-    if run.state.networks_failed:
-        said += f"; {run.state.networks_failed} of {run.state.networks} networks failed to train"
     return f"This run is not complete: {said}."
 
 

@@ -23,15 +23,11 @@ def status_text(status: Status, width: int = 80) -> str:
 
     ``width`` is that of the screen, in characters; a command longer than that is broken as a shell reads it.
     """
-    parts = [f"{status.path}: {_how_far(status)}"]
-    if status.networks:
-        failed = f", {status.networks_failed} failed" if status.networks_failed else ""
-        later = "" if status.complete or status.missing else "; trials that wait for them are planned then"
-        parts.append(f"{status.networks_done} of {say_count(status.networks, 'base network')} trained{failed}{later}")
-    parts.append(
+    parts = [
+        f"{status.path}: {_how_far(status)}",
         f"{in_words(status.result_bytes)} of results, {in_words(status.activation_bytes)} of cached activations; last "
-        f"change {status.last_change:%Y-%m-%d %H:%M}"
-    )
+        f"change {status.last_change:%Y-%m-%d %H:%M}",
+    ]
     if status.outdated:
         parts.append(
             f"measured by {status.outdated}: measure again, in another folder, what is to be compared with new results"
@@ -58,9 +54,7 @@ def _how_far(status: Status) -> str:
 
 def going_on(status: Status, width: int = 80) -> str:
     """Say how to go on with a run: with what is missing, else with what failed; empty if there is nothing."""
-    failed = status.failed + status.networks_failed
-    planned = status.planned or status.networks
-    if not planned or (status.complete and not failed):
+    if not status.planned or (status.complete and not status.failed):
         return ""
     if status.command is None:
         retry = ", retry=True" if status.complete else ""

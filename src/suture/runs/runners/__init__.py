@@ -4,12 +4,12 @@ from suture.runs.progress import Bar, Lines, Progress, Silent
 from suture.runs.runners.faulty import Faulty
 from suture.runs.runners.local import Local
 from suture.runs.runners.ray import Ray
-from suture.runs.runners.run import Interrupted, run, stitch
-from suture.runs.runners.tasks import Deferred, Job, Outcome, Queue, Runner, TrainingTask
+from suture.runs.runners.run import run, stitch
+from suture.runs.runners.stored import Interrupted
+from suture.runs.runners.tasks import Job, Outcome, Queue, Runner
 
 __all__ = [
     "Bar",
-    "Deferred",
     "Faulty",
     "Interrupted",
     "Job",
@@ -21,7 +21,6 @@ __all__ = [
     "Ray",
     "Runner",
     "Silent",
-    "TrainingTask",
     "run",
     "stitch",
 ]

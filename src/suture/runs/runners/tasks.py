@@ -1,13 +1,13 @@
 """What runs, and what runs it.
 
-A *task* is a piece of work with a key: measuring a trial, or training a network. It gives an *outcome* of plain values
-and tensors, which means the same in every process and on every machine. A *queue* says which task may begin now. A
-*runner* takes tasks from a queue until there are no more, and gives their outcomes in the order in which they end. What
-is kept, and where, neither a runner nor a task knows.
+A *task* is a piece of work with a key: measuring a trial, or a job of another package's, such as training a network. It
+gives an *outcome* of plain values and tensors, which means the same in every process and on every machine. A *queue*
+says which task may begin now. A *runner* takes tasks from a queue until there are no more, and gives their outcomes in
+the order in which they end. What is kept, and where, neither a runner nor a task knows.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
@@ -15,11 +15,10 @@ from typing import Any, ClassVar, Protocol, final
 from suture.common.devices import count_devices
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import SHORT
-from suture.core.network.network import Network
 from suture.measurement.tables.records import record, stitch_to_save
 from suture.measurement.trials.measure import attempt, describe_failure
 from suture.measurement.trials.trial import Failure, Trial
-from suture.runs.store.store import NETWORKS, TRIALS
+from suture.runs.store.store import TRIALS
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,10 @@ class Job(ABC):
             return self
         return self.on(f"cuda:{number % count}")
 
+    def share(self, scratch: Path) -> float | None:
+        """Return how much of it is done, from 0 to 1, if its files in the scratch folder tell."""
+        return None
+
     @abstractmethod
     def lost(self, reason: str) -> Outcome:
         """Return the outcome of a task whose worker died each time it was tried; ``reason`` says how."""
@@ -122,45 +125,6 @@ class Measuring(Job):
     def lost(self, reason: str) -> Outcome:
         """Return a failure without a traceback."""
         return Outcome(record(Failure(self.trial, reason, "", 0.0)))
-
-
-class TrainingTask(Job):
-    """The training of a network."""
-
-    kind: ClassVar[str] = NETWORKS
-
-    @property
-    def bases(self) -> "tuple[TrainingTask, ...]":
-        """The networks that must be trained before."""
-        return ()
-
-    def after(self, tensors: Mapping[str, bytes]) -> "TrainingTask":
-        """Return the same task, under the same key, with the tensors of its ``bases``, by their keys."""
-        return self
-
-    @property
-    def sequence(self) -> str | None:
-        """The name of a sequence of trainings that continue each other's work on the disk, one at a time."""
-        return None
-
-    def share(self, scratch: Path) -> float | None:
-        """Return how much of it is done, from 0 to 1, if its files in the scratch folder tell."""
-        return None
-
-    def tidy(self, scratch: Path) -> None:
-        """Remove its files from the scratch folder, now that its outcome is kept."""
-
-    @abstractmethod
-    def network(self, tensors: bytes) -> Network:
-        """Return the network with these weights, the tensors of its outcome."""
-
-
-@dataclass(frozen=True, eq=False)
-class Deferred:
-    """Trials of networks that the run trains: ``make(*networks)``, as soon as the ``bases`` are done."""
-
-    bases: tuple[TrainingTask, ...]
-    make: Callable[..., Iterable[Trial]]
 
 
 class Queue(Protocol):

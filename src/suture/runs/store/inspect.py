@@ -30,10 +30,9 @@ _AGAIN = {TRIALS: "the next run measures it again", NETWORKS: "the next run trai
 class Status:
     """How far a run is. Trials that are one in what they measure count once; sizes are in bytes.
 
-    ``missing`` are those neither measured nor failed, ``running`` what living processes are working on, trials and base
-    networks alike. ``networks`` are the base networks that the run trains; trials that wait for networks may not be
-    planned yet. ``errors`` counts distinct messages; ``command`` is the command line that began the run, if one did;
-    ``outdated`` says which parts it was measured by that have another version now, empty if none has.
+    ``missing`` are those neither measured nor failed, ``running`` is how many pieces of work living processes are at.
+    ``errors`` counts distinct messages; ``command`` is the command line that began the run, if one did; ``outdated``
+    says which parts it was measured by that have another version now, empty if none has.
     """
 
     path: Path
@@ -42,9 +41,6 @@ class Status:
     failed: int
     missing: int
     running: int
-    networks: int
-    networks_done: int
-    networks_failed: int
     result_bytes: int
     activation_bytes: int
     last_change: datetime
@@ -55,11 +51,7 @@ class Status:
     @property
     def complete(self) -> bool:
         """Whether nothing of what was planned is left to do, though some may have failed."""
-        return (
-            bool(self.planned or self.networks)
-            and not self.missing
-            and self.networks_done + self.networks_failed == self.networks
-        )
+        return bool(self.planned) and not self.missing
 
 
 @dataclass(frozen=True)
@@ -76,10 +68,8 @@ def status(folder: str | Path) -> Status:
     """Say how far the run in a folder is. Raises ``StoreError`` if it is no store, or its plans are damaged."""
     store = Store(folder)
     planned = {trial.key for trial in store.plans.trials()}
-    bases = store.plans.bases()
-    failures, untrained = store.failures(), store.failures(NETWORKS)
+    failures = store.failures()
     measured, failed = planned & store.finished(), planned & failures.keys()
-    trained = bases & store.finished(NETWORKS)
     sizes, changes = _sizes(store.path)
     return Status(
         path=store.path,
@@ -88,14 +78,11 @@ def status(folder: str | Path) -> Status:
         failed=len(failed),
         missing=len(planned - measured - failed),
         running=Locks(store.path / "locks").others(),
-        networks=len(bases),
-        networks_done=len(trained),
-        networks_failed=len(bases & untrained.keys()),
         result_bytes=sizes["results"],
         activation_bytes=sizes[_ACTIVATIONS],
         last_change=datetime.fromtimestamp(changes).astimezone(),
-        command=store.plans.command((planned | bases) - measured - trained),
-        errors=Counter(str(failure["error"]) for failure in (*untrained.values(), *failures.values())),
+        command=store.plans.command(planned - measured),
+        errors=Counter(str(failure["error"]) for failure in failures.values()),
         outdated=store.plans.find_outdated(),
     )
 

@@ -5,7 +5,7 @@
     suture.json                what it is: its format
     plans/0001-….json          what was planned: the labels of every trial, in order, with the versions of its parts
     trials/KEY/                measurement.json, curve.json, stitch.safetensors, stitched.json, done
-    networks/KEY/              card.json, model.safetensors, done
+    networks/KEY/              card.json, model.safetensors, done: of networks that a package trains into it
     failed/trials/KEY.json     error and traceback; retried on request
     activations/               a cache: may be deleted
     locks/                     who is at work on what, as the system's own locks: gone when a process is
@@ -364,7 +364,7 @@ class Plans:
         self.folder = store / "plans"
 
     def check(self, keys: set[str], settings: Mapping[str, Any], extend: bool = False) -> None:
-        """Raise ``StoreError`` if trials and base models with these keys are another run's.
+        """Raise ``StoreError`` if trials with these keys are another run's.
 
         A plan may be run again, in part, or with more. One that has nothing of what was planned here, or leaves some
         out while adding others, is another run's, unless it is to ``extend`` this one.
@@ -375,7 +375,7 @@ class Plans:
                 f"{self.store}' still reads this one"
             )
         known = self.keys()
-        if known and not (extend or keys <= known or keys >= self.keys(later=False)):
+        if known and not (extend or keys <= known or keys >= known):
             differences = [
                 f"{name} was {_to_words(old)} and is now {_to_words(settings.get(name))}"
                 for name, old in self.settings().items()
@@ -386,21 +386,11 @@ class Plans:
                 "folder; or, to measure both into one table, say so: run(…, extend=True), on the command line --extend"
             )
 
-    def add(
-        self,
-        trials: Sequence[Described],
-        settings: Mapping[str, Any],
-        bases: Sequence[str] = (),
-        later: bool = False,
-    ) -> None:
-        """Write down what a run is about to measure.
-
-        ``bases`` are keys of networks that it is to train; trials that it plans ``later`` are known only after that.
-        """
+    def add(self, trials: Sequence[Described], settings: Mapping[str, Any]) -> None:
+        """Write down what a run is about to measure."""
         entries = [{name: value for name, value in asdict(trial).items() if value != ""} for trial in trials]
-        content: Record = {"settings": settings, "bases": sorted(bases), "trials": entries}
-        content |= {"later": True} if later else {}
-        name = digest(content["bases"], json.dumps(content["trials"], ensure_ascii=False))[:12]  # what is planned
+        content: Record = {"settings": settings, "trials": entries}
+        name = digest(json.dumps(entries, ensure_ascii=False))[:12]  # what is planned
         if not list(self.folder.glob(f"*-{name}.json")):
             number = 1 + max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
             with writing_to(self.store):
@@ -422,17 +412,9 @@ class Plans:
             return "the parts of an older Suture, which had one version for all"
         return say_outdated(str(trial.labels.get("versions", "")) for trial in self.trials())
 
-    def bases(self) -> set[str]:
-        """The keys of the networks that are trained for this run."""
-        return {key for plan in self._read() for key in plan["bases"]}
-
-    def keys(self, later: bool = True) -> set[str]:
-        """Return the keys of all trials and base models that were planned, but for those that only deepen others.
-
-        Without ``later``, those of trials that were planned once networks were trained are left out as well.
-        """
-        trials = (trial for plan in self._read() if later or "later" not in plan for trial in plan["trials"])
-        return self.bases() | {trial["key"] for trial in trials if "deepens" not in trial}
+    def keys(self) -> set[str]:
+        """Return the keys of all trials that were planned, but for those that only deepen others."""
+        return {trial["key"] for plan in self._read() for trial in plan["trials"] if "deepens" not in trial}
 
     def settings(self) -> Record:
         """What the first plan was made with."""
@@ -441,17 +423,17 @@ class Plans:
     def command(self, left: Collection[str] = ()) -> str | None:
         """The command that continues the run, if one began it: the last that planned something that is ``left``.
 
-        ``left`` are keys of trials and base models; if there are none, it is the last of all.
+        ``left`` are keys of trials; if there are none, it is the last of all.
         """
         plans = [plan for plan in self._read() if plan["settings"].get("command")]
-        lacking = [p for p in plans if not {*p["bases"], *(t["key"] for t in p["trials"])}.isdisjoint(left)]
+        lacking = [p for p in plans if not {trial["key"] for trial in p["trials"]}.isdisjoint(left)]
         return str((lacking or plans)[-1]["settings"]["command"]) if plans else None
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("*.json"))
 
     def _read(self) -> Iterator[Record]:
-        return (read(path, "settings", "bases", "trials") for path in self._paths())
+        return (read(path, "settings", "trials") for path in self._paths())
 
 
 def told_by(labels: Mapping[str, Any]) -> dict[str, Any]:
