@@ -41,9 +41,7 @@ def _train(samples: Any, seed: int) -> Any:
         torch.manual_seed(derive_seed("network", seed))
         model = _convnet().train()
         for parameter in model.parameters():
-            if (
-                parameter.ndim == 4
-            ):  # module.to(memory_format=…) lays maps of one channel out otherwise, with other bits
+            if parameter.ndim == 4:  # module.to(memory_format=…) lays maps of one channel out otherwise: other bits
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         recipe = SGD(lr=0.1, nesterov=True, weight_decay=5e-4)
         optimiser = recipe.over(model.parameters())
