@@ -5,8 +5,8 @@
 Counts the distinct files of the package (without ``common/``, without what only runs at import) (1) that are entered
 while one trial of the default fit is measured on the processor, from an image to its score, and (2) that are entered
 with the value of ``--at`` in an argument, from the command line to the first stitch that is built, and prints them. It
-also counts, with ``common/``, how many files and functions ``suture.stitch`` and ``suture curve`` enter at one cut with all
-defaults.
+also counts, with ``common/``, how many files and functions ``suture.stitch`` and ``suture curve`` enter at one cut with
+all defaults.
 """
 
 import argparse
