@@ -48,8 +48,8 @@ samples, which so are all kept. Two ViT-B/16 at 224 pixels take as many for 625;
 FIT_WORK = 2e14
 """FLOPs that the fit samples of a seam may cost in its two networks: four times what validation may.
 
-At six tuned seams all 45,000 images of CIFAR-10 read 0.1 to 3.2 points more than 10,000, in as many steps; what they
-cost is their activations. Two ResNet-18s of full width take 1e14 for 45,000, two ViT-B/16 five times this for 15,000.
+At five tuned seams all 45,000 images of CIFAR-10 read up to 3.2 points more than 10,000, in 0.7 to 7 times the seconds,
+and cost their activations. Two ResNet-18s of full width take 1e14 for 45,000, two ViT-B/16 1e15 for 15,000.
 """
 FITTED = 60_000  #: samples that are fitted at most, unless somebody says how many: all of CIFAR-10 and of MNIST
 LEAST_FITTED = 15_000  #: that are kept whatever they cost
