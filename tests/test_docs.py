@@ -57,7 +57,6 @@ VIT = "suture.load_network('zoo:vit,dim=8,depth=6,heads=2', example=data.example
 START = "import torch, suture\ndata = suture.load_data('cifar10')\n"
 #: What a page that is run in small has before its first block.
 IN_SMALL = {
-    "README.md": "",
     "docs/families.md": START + TWO.replace("(1, 1, 1)", "(1, 2, 2)") + f"v = {VIT}\n",
     "docs/fits.md": START + TWO,
     "docs/folding.md": START + TWO.replace("(1, 1, 1)", "(2, 2)"),

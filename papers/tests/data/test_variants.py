@@ -351,11 +351,12 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 }
 PROGRAM = """
 from suture.data import load_data
+from suture.data.changes import VARIANTS as CHANGES
 from suture_papers.variants import VARIANTS
 found = {}
 for name, settings in reversed(CASES.items()):
     source = "digits+digits" if name in ("decorrelated", "blacked-out") else "digits"
-    data = VARIANTS[name](**settings)(load_data(source))
+    data = {**CHANGES, **VARIANTS}[name](**settings)(load_data(source))
     found[name] = "".join(samples.fingerprint[:6] for samples in (data.fit, data.validation, data.score))
 """
 
