@@ -16,10 +16,20 @@ import torch
 
 import suture
 from suture.core.stitches import Conv, Diagonal, FullLinear, Identity, LowRank, Orthogonal, Permutation, Stitch
-from suture.fits import Converged, Fit, LeastSquares, MatchActivations, Narrower, Quick, Random, SoftLabels, TaskLoss
+from suture.fits import (
+    SGD,
+    Converged,
+    Fit,
+    LeastSquares,
+    MatchActivations,
+    Narrower,
+    Quick,
+    Random,
+    SoftLabels,
+    TaskLoss,
+)
 from suture.runs.runners import Lines, Local
 from suture.zoo import load_network
-from suture_papers.recipes import SGD
 
 AT = "layer2.0"
 FAMILIES: list[Stitch] = [

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 import suture
 from suture import Measurement, Network
+from suture.cli.demo import convnet, train
 from suture.data import Data
-from suture_papers.networks.architectures import convnet
-from suture_papers.networks.recipes import DIGITS
-from suture_papers.training import Recipe, train
 
 
 class Hybrid(nn.Module):
@@ -52,13 +50,13 @@ def few_digits() -> Data:
 @cache
 def hybrid(seed: int) -> nn.Module:
     """A trained ``Hybrid``."""
-    return train(Hybrid, digits().fit, Recipe(epochs=10, batch=64), seed)
+    return train(Hybrid, digits().fit, seed, epochs=10)
 
 
 @cache
 def convolutional(seed: int) -> nn.Module:
     """The demo's network, narrower, by the demo's recipe."""
-    return train(lambda: convnet(width=4), digits().fit, DIGITS, seed)
+    return train(lambda: convnet(width=4), digits().fit, seed)
 
 
 @cache

@@ -43,7 +43,7 @@ from suture.data.changes import Variant
 from suture.data.noise import ClusteredNoise
 from suture.data.preprocess import Preprocess
 from suture.data.tasks import DenseClassification
-from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.fits import SGD, Adam, Fit, LeastSquares, MatchActivations, OneCycle, Random, TaskLoss
 from suture.fits.optimisers import Optimiser, Schedule
 from suture.measurement.indices import Index
 from suture.measurement.scores.pooled import default_scores
@@ -51,7 +51,6 @@ from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials.versions import DECLARED
 from suture.runs.runners.transport import Packer, Unpacker
 from suture_papers.complexity import Complexity
-from suture_papers.recipes import SGD, Adam, OneCycle
 from suture_papers.training.augment import Augmentation
 from suture_papers.training.recipe import Objective, Penalty
 

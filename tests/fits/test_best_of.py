@@ -15,10 +15,20 @@ from suture.common.errors import FitError
 from suture.common.hashing import identity
 from suture.common.names import make
 from suture.core.stitches import Conv, Identity, Linear
-from suture.fits import BestOf, Fit, FitReport, LeastSquares, MatchActivations, Problem, Random, SoftLabels, TaskLoss
+from suture.fits import (
+    SGD,
+    BestOf,
+    Fit,
+    FitReport,
+    LeastSquares,
+    MatchActivations,
+    Problem,
+    Random,
+    SoftLabels,
+    TaskLoss,
+)
 from suture.fits.best_of import PUBLISHED_START
 from suture_papers import recipes
-from suture_papers.recipes import SGD
 from trained import bits, few_digits, hybrids
 
 EXACT = LeastSquares(ridges=(1e-8,))

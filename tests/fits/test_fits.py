@@ -16,8 +16,22 @@ from problems import Spied, affine, planted, real, state, validation_loss
 from suture.common.errors import FitError
 from suture.core.network.segments import Frozen, Segment
 from suture.core.stitches import Conv, Identity, Linear
-from suture.fits import BestOf, Converged, Fit, FitReport, LeastSquares, Narrower, Random, TaskLoss
-from suture_papers.recipes import SGD, Adam, Constant, Cosine, OneCycle, bansal2021, hernandez2022_copy, smith2024
+from suture.fits import (
+    SGD,
+    Adam,
+    BestOf,
+    Constant,
+    Converged,
+    Cosine,
+    Fit,
+    FitReport,
+    LeastSquares,
+    Narrower,
+    OneCycle,
+    Random,
+    TaskLoss,
+)
+from suture_papers.recipes import bansal2021, hernandez2022_copy, smith2024
 
 
 @each("optimiser", [Adam(1e-2), SGD(0.1)], ids=["Adam", "SGD"])

@@ -16,8 +16,18 @@ from problems import TINY, affine, built, matching, planted, real, state, valida
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal, TokensToTokens
 from suture.data import tasks
-from suture.fits import BestOf, HardLabels, LeastSquares, MatchActivations, Random, SoftLabels, TaskLoss
-from suture_papers.recipes import SGD, Adam, Constant
+from suture.fits import (
+    SGD,
+    Adam,
+    BestOf,
+    Constant,
+    HardLabels,
+    LeastSquares,
+    MatchActivations,
+    Random,
+    SoftLabels,
+    TaskLoss,
+)
 
 EXACT = LeastSquares(ridges=TINY, rescale=False)
 

@@ -33,8 +33,20 @@ from suture.core.stitches import (
     TokensToTokens,
     UpsampledConv,
 )
-from suture.fits import Fit, FitReport, LeastSquares, MatchActivations, Narrower, Problem, Random, Side, TaskLoss
-from suture_papers.recipes import SGD, Adam, Constant
+from suture.fits import (
+    SGD,
+    Adam,
+    Constant,
+    Fit,
+    FitReport,
+    LeastSquares,
+    MatchActivations,
+    Narrower,
+    Problem,
+    Random,
+    Side,
+    TaskLoss,
+)
 
 VECTOR, TOKENS, MAPS = (6,), (5, 6), (6, 4, 4)
 CHAINS: list[tuple[Shape, Shape, list[Stitch]]] = [

@@ -10,9 +10,8 @@ from loops import each
 from problems import JOINTS, built, named, planted, problem, side
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank
-from suture.fits import LeastSquares, Random, TaskLoss
+from suture.fits import SGD, LeastSquares, Random, TaskLoss
 from suture.fits.descent import Standardised
-from suture_papers.recipes import SGD
 
 
 def uneven(shape, n=300, mean=0.0, seed=0) -> Tensor:

@@ -12,8 +12,7 @@ from loops import each
 from suture import Network, Seam, Trial, measure
 from suture.common.errors import FrozenError
 from suture.core.stitches import Conv, Identity, Linear, Stitch
-from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
-from suture_papers.recipes import SGD, OneCycle
+from suture.fits import SGD, Fit, FitReport, LeastSquares, OneCycle, Random, TaskLoss
 from trained import Hybrid, few_digits, hybrid, hybrids, state_bits, wrap
 
 FITS = {

@@ -16,7 +16,7 @@ from loops import each
 from suture import Data, Network
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Diagonal, Identity
-from suture.fits import Quick
+from suture.fits import SGD, Quick
 from suture.measurement.scores.scores import Score
 from suture.measurement.scores.traits import Trait, confuses
 from suture.measurement.tables.onset import INPUT, OUTPUT, Onset, onset
@@ -26,7 +26,6 @@ from suture.measurement.trials.localise import localise
 from suture.measurement.trials.measure import measure
 from suture_papers import variants
 from suture_papers.networks.architectures import mlp
-from suture_papers.recipes import SGD
 from suture_papers.training import Parts, Recipe, train
 from trained import digits, wrap
 

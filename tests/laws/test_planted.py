@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from loops import each
 from suture import Seam, Trial, measure
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, Orthogonal, Permutation
-from suture.fits import LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
+from suture.fits import Adam, LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
 from suture.measurement.scores.scores import Accuracy
-from suture_papers.recipes import Adam
 from trained import digits, hybrid, wrap
 
 PLACES = {

@@ -16,8 +16,19 @@ from loops import each
 from problems import affine, built, named, problem, side
 from suture.core.stitches import AffineMap, Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.base import AffineStitch
-from suture.fits import Fit, FitReport, LeastSquares, MatchActivations, Problem, Random, SoftLabels, TaskLoss
-from suture_papers.recipes import SGD, Adam, Constant
+from suture.fits import (
+    SGD,
+    Adam,
+    Constant,
+    Fit,
+    FitReport,
+    LeastSquares,
+    MatchActivations,
+    Problem,
+    Random,
+    SoftLabels,
+    TaskLoss,
+)
 
 SIZE, RANK = 6, 2
 SHAPES = [(SIZE,), (3, SIZE), (SIZE, 2, 2)]

@@ -22,11 +22,10 @@ from suture.core.activations.cache import Activations
 from suture.core.stitches import Conv, Identity, Linear, Orthogonal, Stitch
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
-from suture.fits import BestOf, Converged, Fit, FitReport, LeastSquares, Random, TaskLoss
+from suture.fits import SGD, Adam, BestOf, Constant, Converged, Fit, FitReport, LeastSquares, Random, TaskLoss
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials import controls
 from suture.measurement.trials.versions import DECLARED, say_outdated
-from suture_papers.recipes import SGD, Adam, Constant
 from trained import Hybrid, bits, convnets, digits, few_digits, hybrid, hybrids, tensor_bits, wrap
 
 QUICK = TaskLoss(steps=6, check=3)

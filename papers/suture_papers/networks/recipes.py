@@ -6,7 +6,7 @@ arXiv:2002.05709, appendix B.9. What a paper does not say is ours, and said here
 
 from dataclasses import replace
 
-from suture_papers.recipes import SGD, AdamW, Constant, Cosine, OneCycle, Steps
+from suture.fits import SGD, AdamW, Constant, Cosine, OneCycle, Steps
 from suture_papers.training import L1, L2, CropFlip, Plateau, Prune, Recipe, SimCLR, SimCLRView
 
 BANSAL2021 = Recipe(

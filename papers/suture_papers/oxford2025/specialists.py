@@ -27,7 +27,7 @@ import torch
 from suture import Data, Network, Samples
 from suture.data.changes import Variant
 from suture.extend import keyed_as
-from suture.fits import Fit, LeastSquares, TaskLoss
+from suture.fits import SGD, Constant, Fit, LeastSquares, TaskLoss
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait
 from suture_papers.base.cells import NETWORKS, Where
@@ -39,7 +39,6 @@ from suture_papers.base.study import Beside, Made, Part
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.networks.recipes import OXFORD2025, OXFORD_SMALL
 from suture_papers.oxford2025.plans import STACKED
-from suture_papers.recipes import SGD, Constant
 from suture_papers.variants import Decorrelated, order_of
 
 SOURCE = "zoo:cnn,dense=3,image=(64,32),classes=100"

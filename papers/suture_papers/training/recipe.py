@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError, NetworkError
 from suture.extend import half_precision, keyed_as, spell
-from suture_papers.recipes import SGD, OneCycle, Optimiser, Schedule
+from suture.fits import SGD, OneCycle, Optimiser, Schedule
 from suture_papers.training.augment import Augmentation, Unchanged
 
 PRECISIONS = ("float32", "fast")

@@ -19,26 +19,30 @@ from suture.common.errors import FitError
 from suture.common.hashing import identity
 from suture.common.seeds import generator
 from suture.core.stitches import Conv
-from suture.fits import Fit, GradientDescent, LeastSquares, Problem, Quick, Random, TaskLoss
+from suture.fits import (
+    SGD,
+    Adam,
+    AdamW,
+    Constant,
+    Cosine,
+    Fit,
+    GradientDescent,
+    LeastSquares,
+    OneCycle,
+    Problem,
+    Quick,
+    Random,
+    Schedule,
+    Steps,
+    TaskLoss,
+)
 from suture.fits import base as problem
 from suture_papers import recipes
 from suture_papers.fits_of_others import MatchPenultimate
 from suture_papers.networks import base_model as bases
 from suture_papers.networks.base_model import BaseModel
 from suture_papers.networks.recipes import RECIPES as TRAININGS
-from suture_papers.recipes import (
-    RECIPES,
-    SGD,
-    Adam,
-    AdamW,
-    Constant,
-    Cosine,
-    OneCycle,
-    Schedule,
-    Steps,
-    for_epochs,
-    set_rate,
-)
+from suture_papers.recipes import RECIPES, for_epochs, set_rate
 
 STEPS = (1, 2, 3, 7, 10, 100, 391)
 

@@ -84,7 +84,7 @@ def test_what_is_taken_is_the_others_and_the_rest_is_drawn_anew() -> None:
 
 
 def torch_sgd_of_nothing():
-    from suture_papers.recipes import SGD
+    from suture.fits import SGD
 
     return SGD(lr=0.0, weight_decay=0.0)
 
@@ -166,7 +166,7 @@ def test_workers_wait_for_the_first(tmp_path: Path) -> None:
 
 
 def test_where_the_first_fails_the_second_is_said_to_be_missing(tmp_path: Path) -> None:
-    from suture_papers.recipes import SGD
+    from suture.fits import SGD
 
     wild = base(recipe=Recipe(epochs=2, batch=50, optimiser=SGD(lr=1e30)))
     with pytest.raises(Untrained, match=r"training diverged .*; 1 more start from these; all else is done"):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from suture.fits import Adam, AdamW, Optimiser, Steps
 from suture_papers.networks.recipes import RECIPES
-from suture_papers.recipes import Adam, AdamW, Optimiser, Steps
 from suture_papers.training import L1, L2, CropFlip, Recipe, SimCLR, SimCLRView, Unchanged
 
 

@@ -17,11 +17,11 @@ from torch import nn
 
 from suture.common.errors import CheckpointError, FitError, OutputError
 from suture.data import Samples
+from suture.fits import SGD, Adam, AdamW
 from suture.runs.runners import Local
 from suture.runs.store.store import NETWORKS, Store
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.base_model import BaseModel
-from suture_papers.recipes import SGD, Adam, AdamW
 from suture_papers.training import (
     L1,
     Checkpoints,

@@ -3,20 +3,22 @@
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from suture import Samples
+from suture.cli import demo
 from suture.common.errors import FitError
 from suture.data.preprocess import Preprocess
+from suture.fits import SGD, Adam, Constant, OneCycle, Optimiser
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.recipes import DIGITS
-from suture_papers.recipes import SGD, Adam, Constant, OneCycle, Optimiser
 from suture_papers.training import CropFlip, Recipe, train
 from suture_papers.training.loop import choose_layout
-from trained import accuracy, digits, state_bits
+from trained import Hybrid, accuracy, digits, state_bits
 
 SHORT = Recipe(epochs=2, batch=64, augment=CropFlip(1))
 
@@ -198,7 +200,7 @@ import copy
 import torch
 from torch import nn
 from suture import Samples
-from suture_papers.recipes import SGD, Constant
+from suture.fits import SGD, Constant
 from suture_papers.networks import NETWORKS
 from suture_papers.training import Recipe, train
 
@@ -223,3 +225,12 @@ for _ in range(3):
 for ours, theirs in zip(trained.parameters(), plain.parameters(), strict=True):
     torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4)
 """
+
+
+def test_the_demo_trains_its_networks_as_the_recipe_does() -> None:
+    """In a few lines of its own, since it needs no package of the papers."""
+    fit = digits().fit
+    for build, name in ((demo.convnet, "convnet"), (Hybrid, "with a dropout")):
+        ours, recipe = demo.train(build, fit, 3, epochs=1), Recipe(epochs=1, batch=demo.BATCH)
+        theirs = train(partial(convnet, demo.WIDTH) if build is demo.convnet else build, fit, recipe, 3)
+        assert state_bits(ours) == state_bits(theirs), name

@@ -26,12 +26,15 @@ def two_networks(data: Any, say: Callable[[str], None]) -> list[Any]:
     networks = []
     for name, seed in (("A", 0), ("B", 1)):
         say(f"training {name}, a small convolutional network, on {len(data.fit):,} digits from seed {seed}")
-        networks.append(Network(_train(data.fit, seed), example=data.example, name=name))
+        networks.append(Network(train(convnet, data.fit, seed), example=data.example, name=name))
     return networks
 
 
-def _train(samples: Any, seed: int) -> Any:
-    """Train a network for ``EPOCHS`` with a rate that rises and falls, the same for each seed on every run."""
+def train(build: Callable[[], Any], samples: Any, seed: int, epochs: int = EPOCHS) -> Any:
+    """Train a network with a rate that rises and falls; from one seed it is the same in every process.
+
+    Whatever is random in a step derives from the seed and the number of the step.
+    """
     import torch
 
     from suture.common.seeds import derive_seed, generator, undisturbed
@@ -39,26 +42,27 @@ def _train(samples: Any, seed: int) -> Any:
 
     with undisturbed(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("network", seed))
-        model = _convnet().train()
+        model = build().train()
         for parameter in model.parameters():
             if parameter.ndim == 4:  # module.to(memory_format=…) lays maps of one channel out otherwise: other bits
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         recipe = SGD(lr=0.1, nesterov=True, weight_decay=5e-4)
         optimiser = recipe.over(model.parameters())
         batches = len(samples) // BATCH
-        for step in range(EPOCHS * batches):
+        for step in range(epochs * batches):
             if step % batches == 0:
                 order = torch.randperm(len(samples), generator=generator("order", seed, step // batches))
+            torch.manual_seed(derive_seed("step", seed, step))  # of a dropout, say
             chosen = order[step % batches * BATCH :][:BATCH]
             images = (samples.images[chosen].float() / 255).contiguous(memory_format=torch.channels_last)
-            set_rate(optimiser, recipe, OneCycle(), step, EPOCHS * batches)
+            set_rate(optimiser, recipe, OneCycle(), step, epochs * batches)
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(model(images), samples.labels[chosen]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     return model.to(memory_format=torch.contiguous_format).eval()
 
 
-def _convnet() -> Any:
+def convnet(width: int = WIDTH) -> Any:
     """Build three stages of a 3×3 convolution each, the last two of which halve the side, and a linear head."""
     from collections import OrderedDict
 
@@ -70,11 +74,11 @@ def _convnet() -> Any:
         return nn.Sequential(OrderedDict(named))
 
     stages = {
-        "stage1": stage(1, WIDTH),
-        "stage2": stage(WIDTH, 2 * WIDTH, nn.AvgPool2d(2)),
-        "stage3": stage(2 * WIDTH, 4 * WIDTH, nn.AvgPool2d(2)),
+        "stage1": stage(1, width),
+        "stage2": stage(width, 2 * width, nn.AvgPool2d(2)),
+        "stage3": stage(2 * width, 4 * width, nn.AvgPool2d(2)),
     }
-    rest = {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "head": nn.Linear(4 * WIDTH, 10)}
+    rest = {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "head": nn.Linear(4 * width, 10)}
     return nn.Sequential(OrderedDict({**stages, **rest}))
 
 
