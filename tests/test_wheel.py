@@ -112,6 +112,8 @@ def test_alone_the_instrument_shows_its_demo(alone: str, tmp_path: Path) -> None
     assert (tmp_path / "demo" / "curve.png").is_file()
     zoo = run([sys.executable, "-S", "-m", "suture", "cuts", "zoo:resnet"], alone, tmp_path)
     assert (zoo.returncode, "is of suture_papers, which is installed" in zoo.stderr) == (2, True)
+    studies = run([sys.executable, "-S", "-m", "suture", "run", "bansal-2A"], alone, tmp_path)
+    assert (studies.returncode, "'run' is a command of suture_papers" in studies.stderr) == (2, True)
 
 
 @pytest.mark.slow

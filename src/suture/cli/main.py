@@ -41,7 +41,7 @@ from suture.cli.options import Command
 from suture.cli.output import in_options, say
 from suture.common.errors import LeftOut, SourceError, SutureError
 from suture.common.names import check_name, suggestion
-from suture.common.plugins import added
+from suture.common.plugins import PAPERS, added
 
 # --- the commands -----------------------------------------------------------------------------------------------------
 
@@ -73,6 +73,7 @@ _ABOUT = (
     "stitch, and measure, beside controls, what the first network's representation is worth to the second."
 )
 _EXAMPLES = ("demo", "doctor", "cuts timm:resnet50", "curve --help", "status runs/ab")
+_OF_PAPERS = ("run", "studies", "claims", "train", "zoo", "complexity")  #: commands that many will look for here
 _EXIT_CODES = """
 
 exit codes:
@@ -144,6 +145,8 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
+            if value in _OF_PAPERS and action.dest == "command":
+                self.error(f"'{value}' is a command of {PAPERS}")
             if not action.option_strings:
                 check_name(str(action.metavar).lower(), value, list(action.choices))
             meant = suggestion(value, list(action.choices))
