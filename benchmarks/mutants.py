@@ -123,7 +123,7 @@ def check(chosen: Sequence[Mutant], root: Path) -> None:
 
 
 def judge(mutant: Mutant, copy: Path, root: Path, limit: float) -> dict[str, object]:
-    """Apply a mutant to a copy of the packages, run its tests, and put the source back; what the log says of it."""
+    """Apply a mutant to a copy of the packages, run its tests, and put the source back; return its entry of the log."""
     path = copy / mutant.file
     plain = path.read_text(encoding="utf-8")
     try:

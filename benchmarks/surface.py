@@ -41,7 +41,7 @@ def lines() -> Iterator[str]:
 
 
 def _names(prefix: str, package: ModuleType) -> Iterator[str]:
-    """Return the public names of a package with those of its public modules, and what each callable takes."""
+    """Return the public names of a package with those of its public modules, each callable with its parameters."""
     for name in package.__all__:
         thing = getattr(package, name)
         if not isinstance(thing, ModuleType):
@@ -58,7 +58,7 @@ def _is_its_own(module: ModuleType, name: str, thing: Any) -> bool:
 
 
 def _taken(thing: Any) -> str:
-    """Return the names of what a function or a class takes, as in ``(sender, receiver, *, at, data)``."""
+    """Return the names of a callable's parameters, as in ``(sender, receiver, *, at, data)``."""
     if is_dataclass(thing) and isinstance(thing, type):
         return f"({', '.join(field.name for field in fields(thing) if field.init)})"
     if not inspect.isfunction(thing):

@@ -105,7 +105,7 @@ def reach(work: "object") -> tuple[int, int]:
 
 
 def a_stitch() -> tuple[int, int]:
-    """What ``suture.stitch`` enters, networks and data made before."""
+    """Count the files and functions that ``suture.stitch`` enters, networks and data made before."""
     namespace: dict[str, object] = {}
     exec(MODEL, namespace)
     data = suture.load_data("digits")
@@ -114,7 +114,7 @@ def a_stitch() -> tuple[int, int]:
 
 
 def a_curve(folder: Path) -> tuple[int, int]:
-    """What ``suture curve`` enters, from its command line to its figure."""
+    """Count the files and functions that ``suture curve`` enters, from its command line to its figure."""
     from suture.cli.main import main
 
     (folder / "small.py").write_text(MODEL, encoding="utf-8")

@@ -2,18 +2,19 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from problems import Spied
 from suture import Samples
 from suture.cli import demo
 from suture.common.errors import FitError
 from suture.data.preprocess import Preprocess
-from suture.fits import SGD, Adam, Constant, OneCycle, Optimiser
+from suture.fits import SGD, Adam, Constant, OneCycle
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.recipes import DIGITS
 from suture_papers.training import CropFlip, Recipe, train
@@ -74,21 +75,6 @@ def test_the_network_is_handed_over_in_evaluation_mode_and_trainable():
 
 
 # --- as asked ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Spied(Optimiser):
-    real: Optimiser
-    rates: list[float] = field(default_factory=list)
-
-    @property
-    def lr(self):
-        return self.real.lr
-
-    def over(self, parameters):
-        optimiser = self.real.over(parameters)
-        optimiser.register_step_pre_hook(lambda used, *_: self.rates.append(used.param_groups[0]["lr"]))
-        return optimiser
 
 
 def test_the_rates_really_used_are_one_cycle_over_all_steps():
