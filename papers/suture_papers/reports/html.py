@@ -107,7 +107,7 @@ def card(result: Result) -> dict[str, list[str]]:
 
 
 def page(run: Run) -> Page:
-    """Return the page of studies: what they ask, their claims, figures and cost."""
+    """Return the page of studies: their questions, claims, figures and cost."""
     several = len(run.results) > 1
     sections = [Section(*section(study, result, several)) for study, result in run.results]
     study, result = run.results[0]

@@ -1,4 +1,4 @@
-"""``suture doctor``: what is there and what is missing: libraries, devices and extras.
+"""``suture doctor``: the libraries, devices and extras that are there, and those that are missing.
 
 Nothing is fetched, nothing is written, and no library of the extras is imported: whether one is there is asked of
 Python's own records. torch and torchvision are imported, since builds of theirs that do not belong together are what
