@@ -579,7 +579,7 @@ def test_a_plan_fits_on_so_many_samples_unless_the_data_say_how_many(monkeypatch
     assert chosen(data, Converged()) == chosen(data, Quick()) == len(data.fit)
     monkeypatch.setattr(plans, "FITTED", 40)
     monkeypatch.setattr(plans, "LEAST_FITTED", 10)
-    monkeypatch.setattr(Quick, "samples", 30)
+    monkeypatch.setattr(Quick, "fitted_on", 30)
     for work, counts in ((50, (40, 30)), (35, (20, 30)), (12, (10, 15)), (1, (10, 15))):
         monkeypatch.setattr(plans, "FIT_WORK", work * flops)
         assert (chosen(data, Converged()), chosen(data, Quick())) == counts, work

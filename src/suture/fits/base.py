@@ -136,7 +136,7 @@ class Fit(ABC):
     is_floor: ClassVar[bool] = False
     """Whether a descent from here must not end worse on the fit data, beside the validation data."""
 
-    samples: ClassVar[int | None] = None
+    fitted_on: ClassVar[int | None] = None
     """How many samples a plan fits it on if the data do not say; ``None`` leaves it to the plan."""
 
     def reads(self, shape: Shape) -> float:

@@ -116,7 +116,9 @@ class Quick(Fit):
 
     steps: int = 420
     batch: int = 128
-    samples: ClassVar[int | None] = 10_000  #: it is meant to be quick, and what more of them cost is their activations
+    fitted_on: ClassVar[int | None] = (
+        10_000  #: it is meant to be quick, and what more of them cost is their activations
+    )
     version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:

@@ -276,11 +276,11 @@ def matrix(
 def choose_fitted(seam: Seam, data: Data, fit: Fit) -> Samples:
     """Return the samples that a seam is fitted on: those that the data name by ``limited``, else the first of them.
 
-    These are ``FITTED``, or the ``samples`` that a short fit has, halved until they cost ``FIT_WORK``, but not below
+    These are ``FITTED``, or as many as a short fit is ``fitted_on``, halved until they cost ``FIT_WORK``, but not below
     ``LEAST_FITTED``. The cost is counted as for validation, so the number is the same on every machine.
     """
     check_kind("fit", fit, Fit, "a fit such as Converged()", FitError)
-    samples, count = data.fit, fit.samples or FITTED
+    samples, count = data.fit, fit.fitted_on or FITTED
     if data.counted or samples.pairing is not None:
         return samples
     flops = _count_flops(seam)
