@@ -1,7 +1,7 @@
 """Scores through a fused suffix: no prediction is another for it, whatever the margins."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,19 +13,11 @@ from suture.core.activations.cache import CHUNK, run_stepwise
 from suture.core.network.segments import Frozen, Segment
 from suture.data import Samples
 from suture.fits import LeastSquares
-from suture.fits import suffix as suffixes
-from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials.measure import LEAST, compare_activations, compute_outputs
 from trained import bits, convnets, digits
 
 OWN = Frozen([Segment(nn.Identity())])
 COUNT = LEAST + 300
-
-
-@pytest.fixture(autouse=True)
-def _half(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor that has bfloat16, whatever this one has."""
-    monkeypatch.setattr(suffixes, "half_precision", lambda device: torch.bfloat16)
 
 
 class Blurred(nn.Module):
@@ -55,8 +47,8 @@ def logits(share: float = 0.05, count: int = COUNT, classes: int = 5) -> Tensor:
     return out
 
 
-def scored(data: Tensor, fused: Callable[[torch.dtype], nn.Module | None] | None, coarse: bool = True):
-    return compute_outputs(OWN, fused, lambda chosen: data[chosen], len(data), coarse)
+def scored(data: Tensor, fused: Callable[[torch.dtype], nn.Module | None] | None):
+    return compute_outputs(OWN, fused, lambda chosen: data[chosen], len(data))
 
 
 def test_the_predictions_are_the_receivers_however_close_two_classes_are():
@@ -78,29 +70,23 @@ def test_the_first_chunk_is_the_receivers_own():
     assert torch.equal(found[:CHUNK], data[:CHUNK])
 
 
-def test_where_too_many_are_in_doubt_float32_is_tried_and_then_the_receiver():
+def test_where_too_many_are_in_doubt_the_receiver_scores():
     data = logits()
-    found, notes = scored(data, lambda dtype: Blurred(1e-5 if dtype == torch.float32 else 0.5))
-    assert notes == ("in bfloat16 too many predictions would be in doubt: scored through float32",)
-    assert torch.equal(found.argmax(1), data.argmax(1))
     found, notes = scored(data, lambda dtype: Blurred(0.5))
     assert torch.equal(found, data)
-    doubt = "too many predictions would be in doubt"
-    assert notes == (f"in bfloat16 {doubt} and in float32 {doubt}: scored through the receiver itself",)
+    doubt = "too many predictions would be in doubt through the fused suffix"
+    assert notes == (f"{doubt}: scored through the receiver itself",)
 
 
-def test_a_score_that_is_not_coarse_never_sees_sixteen_bits():
+def test_no_score_sees_sixteen_bits():
     asked = []
 
     def fused(dtype: torch.dtype) -> nn.Module:
         asked.append(dtype)
         return Blurred(1e-6)
 
-    scored(logits(), fused, coarse=False)
+    scored(logits(), fused)
     assert asked == [torch.float32]
-    asked.clear()
-    scored(logits(), fused, coarse=True)
-    assert asked == [torch.bfloat16, torch.float32]
 
 
 def test_few_images_are_the_receivers_bit_for_bit():
@@ -155,18 +141,6 @@ def test_one_output_leaves_no_doubt():
 # --- in a trial -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Largest(Score):
-    """A score of the user's, which says nothing of how exact outputs must be."""
-
-    name = "largest"
-    unit = "raw"
-    higher_is_better = None
-
-    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return logits.double().amax(1)
-
-
 def many() -> Samples:
     """More images than are scored eagerly: those that the digits are fitted to."""
     return replace(digits().fit, name="digits/many")
@@ -189,22 +163,6 @@ def test_accuracies_are_those_of_the_receiver_itself(monkeypatch):
     assert fused.penalties["accuracy"] == eager.penalties["accuracy"]
     loss, wanted = (m.scores["loss"] for m in (fused, eager))
     assert loss.value == pytest.approx(wanted.value, abs=1e-5)
-
-
-def test_the_users_scores_are_computed_in_float32(monkeypatch):
-    from suture.core.fused import fuse_suffix
-
-    asked = []
-    made = lambda n, c, dtype: asked.append(dtype) or fuse_suffix(n, c, dtype)  # noqa: E731
-    monkeypatch.setattr("suture.measurement.trials.measure.fuse_suffix", made)
-    measure(trial(scores=(Accuracy(), Largest())))
-    assert asked == [torch.float32]
-    asked.clear()
-    measure(trial(scores=(Accuracy(), CrossEntropy())))
-    assert asked == [torch.float32]
-    asked.clear()
-    measure(trial(scores=(Accuracy(),)))
-    assert asked[0] == torch.bfloat16
 
 
 def test_the_outputs_of_few_images_are_the_eager_ones(monkeypatch):

@@ -60,7 +60,7 @@ def test_a_trait_is_its_score_under_its_name():
     one = Trait("threes", Accuracy((3,)))
     found = measure(trial(one, Accuracy((3,)))).scores
     assert found["threes"] == found["accuracy on classes 3"]
-    assert (one.unit, one.higher_is_better, one.coarse, one.reads_network) == ("fraction", True, True, False)
+    assert (one.unit, one.higher_is_better, one.reads_network) == ("fraction", True, False)
     assert identity(one) != identity(replace(one, score=Accuracy((4,))))
 
 

@@ -65,11 +65,6 @@ class Score(ABC):
         """Whether more is better; ``None`` if it is neither good nor bad, and no penalty is defined."""
 
     @property
-    def coarse(self) -> bool:
-        """Whether logits that are off by the rounding to 16 bits will do, if the largest is the right one."""
-        return False
-
-    @property
     def reads_network(self) -> bool:
         """Whether it is computed from the whole network, by ``of_network``, and not from the logits."""
         return False
@@ -115,7 +110,6 @@ class Accuracy(Score):
 
     unit: ClassVar[str] = "fraction"
     higher_is_better: ClassVar[bool] = True
-    coarse: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.classes is not None and len(self.classes) == 0:
@@ -174,7 +168,6 @@ class Confusion(Score):
 
     unit: ClassVar[str] = "fraction"
     higher_is_better: ClassVar[bool] = False
-    coarse: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.label == self.to:
@@ -215,7 +208,6 @@ class NetworkScore(Score):
     all three. A sender that is no network (clustered noise) has no such score, and a trial with one is refused.
     """
 
-    coarse: ClassVar[bool] = True
     reads_network: ClassVar[bool] = True
 
     @abstractmethod

@@ -65,7 +65,6 @@ class Trait(Named):
     unit = _of_score("unit", "The unit of its score.")
     higher_is_better = _of_score("higher_is_better", "Whether more of it is better.")
     pooled = _of_score("pooled", "Whether it is of all samples together.")
-    coarse = _of_score("coarse", "Whether logits rounded to 16 bits will do.")
     reads_network = _of_score("reads_network", "Whether it needs the network itself.")
     named_classes = _of_score("named_classes", "The classes that its score names.")
 

@@ -37,7 +37,7 @@ from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.data.tasks import Classification
 from suture.fits import FitReport, Problem, Side
-from suture.fits.suffix import MakeFused, list_precisions, name_dtype
+from suture.fits.suffix import MakeFused
 from suture.measurement.scores.alone import look_at
 from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
 from suture.measurement.scores.intervals import Estimate
@@ -199,10 +199,10 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
         sent = given[chosen]  # indexing copies, so a stitch may write into it
         return _apply(trial, by, sent.contiguous(memory_format=torch.channels_last) if many else sent)
 
-    suffix, coarse = trial.receiver.after(trial.receiver_cut), all(score.coarse for score in trial.scores)
+    suffix = trial.receiver.after(trial.receiver_cut)
     fused = fused if trial.task == Classification() else None  # what is doubtful is known of classes alone
     inputs = trial.receiver.inputs_from(_index(trial), trial.score_data.images)
-    found, notes = compute_outputs(suffix, fused, represent, len(given), coarse, partial(represent, by=cheap), inputs)
+    found, notes = compute_outputs(suffix, fused, represent, len(given), partial(represent, by=cheap), inputs)
     if not found.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
     return found, notes
@@ -213,15 +213,13 @@ def compute_outputs(
     fused: MakeFused | None,
     represent: Represent,
     count: int,
-    coarse: bool,
     cheaply: Represent | None = None,
     inputs: Tensor | None = None,
 ) -> Outputs:
     """Compute the outputs ``(count, outputs)`` of the suffix on the CPU, and say in words if no fused one would do.
 
-    ``coarse`` allows lower precision than float32. ``cheaply`` is a cheaper way to what the stitch makes, if any; its
-    error is measured together with the fused suffix's. ``inputs`` are what the suffix reads beside, which none does
-    that is fused.
+    ``cheaply`` is a cheaper way to what the stitch makes, if any; its error is measured together with the fused
+    suffix's. ``inputs`` are what the suffix reads beside, which none does that is fused.
     """
 
     def run(suffix: Frozen | Fused, by: Represent, chosen: Tensor) -> Tensor:
@@ -231,35 +229,24 @@ def compute_outputs(
             return torch.cat([out.cpu() for out in outputs])
 
     everything = torch.arange(count)
-    if fused is None or count < LEAST:
+    made = None if fused is None or count < LEAST else fused(torch.float32)
+    if made is None:
         return run(own, represent, everything), ()
     cheaply = cheaply or represent
     probe, rest = everything[:CHUNK], everything[CHUNK:]
-    exact, given = run(own, represent, probe), cheaply(probe)
-    agreeing: list[tuple[torch.dtype, Fused, float]] = []  #: with how far apart two outputs must lie to be in order
-    refused: list[str] = []
-    for dtype in list_precisions(given.device):
-        made = fused(dtype) if dtype == torch.float32 or coarse else None
-        if made is None:
-            continue
-        try:
-            apart, doubtful = _measure_doubt(made, given, exact)
-        except Exception as error:  # a user's layer may refuse another memory layout or floating type
-            refused.append(f"the fused suffix does not run in {name_dtype(dtype)} ({first_line(error)})")
-            continue
-        if doubtful <= DOUBTFUL:
-            agreeing.append((dtype, made, apart))
-        else:
-            refused.append(f"in {name_dtype(dtype)} too many predictions would be in doubt")
-    found = torch.cat([exact, exact.new_zeros(len(rest), exact.shape[1])])
-    for _, suffix, apart in agreeing:  # what one leaves in doubt is left to the next, which is more precise
-        found[rest] = run(suffix, cheaply, rest)
-        rest = rest[(_margins(found[rest]) <= apart) | ~found[rest].isfinite().all(1)]
+    exact = run(own, represent, probe)
+    try:
+        apart, doubtful = _measure_doubt(made, cheaply(probe), exact)
+        refused = "too many predictions would be in doubt through the fused suffix" if doubtful > DOUBTFUL else ""
+    except Exception as error:  # a user's layer may refuse another memory layout
+        refused = f"the fused suffix does not run ({first_line(error)})"
+    if refused:
+        return torch.cat([exact, run(own, represent, rest)]), (f"{refused}: scored through the receiver itself",)
+    found = torch.cat([exact, run(made, cheaply, rest)])
+    rest = rest[(_margins(found[rest]) <= apart) | ~found[rest].isfinite().all(1)]
     if len(rest):
         found[rest] = run(own, represent, rest)
-    through = name_dtype(agreeing[0][0]) if agreeing else "the receiver itself"
-    note = f"{' and '.join(refused)}: scored through {through}"
-    return found, (note,) if refused else ()
+    return found, ()
 
 
 def _measure_doubt(made: Fused, given: Tensor, exact: Tensor) -> tuple[float, float]:
