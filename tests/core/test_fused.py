@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from loops import each
 from models import ZOO, images, seeded, small, zoo_network
@@ -414,3 +415,24 @@ def test_a_constant_of_another_type_does_not_decide_the_type_of_what_passes():
         fused = fuse_suffix(network, cut)
         assert fused is None or off(fused, network, cut, passed(network, cut, 8)) < 1e-3, cut.name
     assert fuse_suffix(network, network.cuts[0]) is not None
+
+
+def test_attention_is_computed_in_float32_whatever_the_layers_compute_in():
+    """Its backward pass in bfloat16 takes ten times as long on the processor."""
+    seen = []
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if "attention" in str(func):
+                seen.extend(value.dtype for value in args[:3] if isinstance(value, Tensor))
+            return func(*args, **(kwargs or {}))
+
+    network = zoo_network("vit_tiny")
+    cut = network.cuts[0]
+    fused = fuse_suffix(network, cut, torch.bfloat16)
+    x = passed(network, cut, ZOO["vit_tiny"][1]).requires_grad_()
+    with Watching():
+        fused(x).sum().backward()
+    assert fused.dtype == torch.bfloat16
+    assert seen
+    assert set(seen) == {torch.float32}
