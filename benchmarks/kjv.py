@@ -39,6 +39,7 @@ import suture
 from suture import controls, fits, tasks
 from suture.measurement.tables import table as tables
 from suture.measurement.tables.by_depth import by_depth
+from suture.measurement.tables.read import read_table
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as heatmaps
 from suture.runs.runners import Lines, Local
@@ -800,8 +801,8 @@ def draw_carried() -> Figure:
 def draw(folder: Path) -> None:
     """Draw all tables, and write the page."""
     drawn = {
-        "curve": curves.curve(descended(read("curve")), margin=MARGIN),
-        "matrix": heatmaps.matrix(read("matrix")),
+        "curve": curves.curve(read_table(descended(read("curve")), margin=MARGIN)),
+        "matrix": heatmaps.matrix(read_table(read("matrix"))),
         "carried": draw_carried(),
     }
     with tempfile.TemporaryDirectory() as elsewhere:

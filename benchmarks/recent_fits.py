@@ -34,7 +34,7 @@ from suture import controls
 from suture.core.stitches import Conv
 from suture.fits import Converged, Fit, LeastSquares, Quick
 from suture.measurement.scores.in_distribution import MEASURES
-from suture.measurement.tables.table import MARGIN, load, save, works_apart
+from suture.measurement.tables.table import MARGIN, load, save, told_from_own
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.plans import Settings, plan_seam
 from suture.runs.runners import Lines
@@ -197,7 +197,8 @@ def _line(*cells: object) -> str:
 
 
 def _cells(rows: pd.DataFrame) -> list[str]:
-    works, apart = rows["penalty_high"] <= MARGIN, works_apart(rows)
+    works = rows["penalty_high"] <= MARGIN
+    apart = works & told_from_own(rows)
     spread = [rows[f"apart_{name}"].agg(["median", "min", "max"]) for name in MEASURES]
     aurocs = [f"{middle:.2f} ({least:.2f} … {most:.2f})" for middle, least, most in spread]
     return [str(len(rows)), f"{rows['penalty'].median():.1f}", *aurocs, str(works.sum()), str(apart.sum())]

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from suture.measurement.compare import COLUMNS as SIMILARITY
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.matrix import arrange_matrix
+from suture.measurement.tables.read import read_table
 from suture.measurement.tables.table import COLUMNS
+from suture.reports.figures import curve as curves
+from suture.reports.figures import matrix as matrices
 from suture.reports.html import Run
 
 CONTROLS = ("untrained sender", "untrained receiver", "untrained both", "shuffled pairs")
@@ -104,6 +108,21 @@ def run_of(table: pd.DataFrame, alike: pd.DataFrame | None = None, name: str = "
     """A run that measured a table."""
     machine = {"host": "here", "processor": "x86_64", "python": "3.11", "torch": "2.14", "suture": "0.1.0"}
     return Run(Path(f"runs/{name}"), table, None, settings, (machine,), {}, alike, None, ())
+
+
+def read(write: Callable[..., Any], table: pd.DataFrame, score: str = "accuracy", **options: Any) -> Any:
+    """Return what is written of the reading of a table."""
+    return write(read_table(table, score), **options)
+
+
+def curve_figure(table: pd.DataFrame, score: str | None = None, similarities: pd.DataFrame | None = None) -> Figure:
+    """Return the figure of a curve."""
+    return curves.curve(read_table(table, score), similarities)
+
+
+def matrix_figure(table: pd.DataFrame, score: str | None = None) -> Figure:
+    """Return the figure of matrices."""
+    return matrices.matrix(read_table(table, score))
 
 
 def on_curve(write: Callable[..., Any], table: pd.DataFrame, score: str = "accuracy", **options: Any) -> Any:

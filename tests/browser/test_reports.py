@@ -9,6 +9,7 @@ import pytest
 from opened import Open, Opened
 
 from reported import CONTROLS, CUTS, NASTY, curve_table, matrix_table, run_of, similarities
+from suture.measurement.tables.read import read_scores
 from suture.reports import arrange
 from suture.reports.html import read, render
 from suture_papers import run_study, scale_named, study_named
@@ -227,8 +228,8 @@ def test_print_shows_all_tables_light_and_no_switches(open_page: Open, curve: st
 
 def test_whatever_is_drawn_is_in_a_table(open_page: Open, curve: str, matrix: str) -> None:
     for page, chart in (
-        (curve, arrange.curve(curve_table(), similarities())),
-        (matrix, arrange.matrix(matrix_table())),
+        (curve, arrange.curve(read_scores(curve_table()), similarities())),
+        (matrix, arrange.matrix(read_scores(matrix_table()))),
     ):
         opened = open_page(page)
         told = opened.page.locator("figure.chart").first.locator("td").all_text_contents()

@@ -200,7 +200,7 @@ def test_settings_are_those_of_the_object() -> None:
 
 
 def test_baselines_are_named_beside_controls() -> None:
-    assert name_controls("all,linear-probe") == (*controls.DEFAULT, baselines.linear_probe)
+    assert name_controls("default,linear-probe") == (*controls.DEFAULT, baselines.linear_probe)
     assert name_controls("plugged-in,itself,itself") == (baselines.plugged, controls.itself)
     assert name_controls("none") == ()
 

@@ -5,20 +5,17 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from loops import each
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.tables.curve import arrange_pairs
-from suture.measurement.tables.explain import MARGIN, Explanation, explain, say_curve
+from suture.measurement.tables.explain import Explanation, explain
 from suture.measurement.tables.table import COLUMNS
-from suture.measurement.tables.verdicts import judge, say_verdict, say_verdicts
 
 OWN = 0.95  #: the receiver's own accuracy
 CUTS = ("one", "two")
-EVERY = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
+EVERY = ("itself", "untrained sender", "untrained receiver", "shuffled pairs", "clustered noise")
 LOW = dict.fromkeys(("untrained sender", "untrained receiver", "untrained both", "shuffled pairs"), 0.1)
 
 
@@ -34,7 +31,7 @@ def row(cut, stitched, control="", *, half=0.005, own=OWN, unit="fraction", **mo
         | {"sender_depth": depth, "receiver_depth": depth, "n": 1000, "seconds": 1.0}
         | {"score": "accuracy", "unit": unit, "fit_data": "d/fit", "score_data": "d/score"}
         | {"stitched": stitched, "stitched_low": stitched - half, "stitched_high": stitched + half}
-        | {"sender_score": own, "receiver_score": own, "penalty": scale * (own - stitched)}
+        | {"sender_score": own, "receiver_score": own, "converged": True, "penalty": scale * (own - stitched)}
         | {"penalty_low": scale * (own - stitched) - abs(scale) * half}
         | {"penalty_high": scale * (own - stitched) + abs(scale) * half}
         | more
@@ -60,85 +57,22 @@ def none(lines, words):
     assert not [line for line in lines if words in line], lines
 
 
-# --- what holds
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.floats(0.01, 0.99), st.floats(0.0005, 0.05), st.sampled_from([0.5, 3.0, 7.0]), st.integers(0, 1))
-def test_a_seam_is_compatible_not_compatible_or_undecided_by_its_whole_interval(stitched, half, margin, place):
-    plain = [OWN, OWN]
-    plain[place] = stitched
-    said = explain(table(plain, {}, half=half), margin=margin)
-    low, high = 100 * (OWN - stitched) - 100 * half, 100 * (OWN - stitched) + 100 * half
-    expected = "compatible, the" if high <= margin else "not compatible" if low > margin else "undecided, the"
-    for kind in ("compatible, the", "not compatible", "undecided, the"):
-        lines = [line for line in said.holds if line.startswith(f"A → B: {kind}") and f"{CUTS[place]} " in line]
-        assert len(lines) == (kind == expected), (expected, said.holds)
-
-
-def test_the_numbers_of_a_seam_are_those_of_the_table():
-    said = explain(table((0.94, 0.80)))
-    line = one(said.holds, "B: compatible")
-    assert "within 3 pp, at 1 of 2 cuts: one +1.0 pp [0.5, 1.5]." in line
-    assert "at 1 of 2 cuts: two +15.0 pp [14.5, 15.5]." in one(said.holds, "not compatible by this stitch and fit")
-    assert "undecided" not in " ".join(said.holds)
-    assert MARGIN == 3.0
-
-
-def test_few_seeds_whose_interval_straddles_are_undecided():
-    rows = [row(cut, 0.95 - gap, seed=seed) for cut in CUTS for seed, gap in enumerate((0.0, 0.02))]
-    said = explain(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
-    assert "one +1.0 pp [-11.7, 13.7]" in one(said.holds, "undecided, the interval on both sides of 3 pp")
-    assert "measure more seeds" in said.holds[0]
-    none(said.not_concluded, "represent the same")
-
-
-def test_beyond_a_control_by_so_much():
-    said = explain(table((0.94, 0.90), {"untrained sender": 0.5}))
-    line = one(said.holds, "beyond an untrained sender at 2 of 2 cuts, by")
-    half = np.hypot(0.5, 0.5)  # two independent intervals of ± 0.5 pp
-    assert (
-        f"by 40.0 pp [{40 - half:.1f}, {40 + half:.1f}] (two) to 44.0 pp [{44 - half:.1f}, {44 + half:.1f}] (one)"
-        in line
-    )
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.floats(0.5, 1.0), st.floats(0.001, 0.03), st.sampled_from(["untrained sender", "untrained receiver"]))
-def test_a_control_does_as_well_is_beaten_or_is_undecided(value, half, control):
-    said = explain(table((0.94, 0.94), {control: value}, half=half))
-    gap, spread = 100 * (0.94 - value), 100 * half * np.sqrt(2)
-    everything = (*said.holds, *said.not_concluded)
-    who = "an " + control
-    assert any(f"beyond {who}" in line for line in everything) == (gap - spread > 3)
-    assert any(f"{who} does as well, within 3 pp" in line for line in everything) == (gap + spread <= 3)
-    undecided = any(f"undecided whether {who} does as well" in line for line in everything)
-    assert undecided == (gap - spread <= 3 < gap + spread)
-
-
-def test_plugged_in_is_said_where_it_does_as_well():
-    said = explain(table(controls={"plugged in": 0.93}))
-    assert "does as well at 2 of 2 cuts (one, two)" in one(said.holds, "plugged in without a stitch")
-    none(explain(table(controls={"plugged in": 0.5})).holds, "plugged in")
-
-
 # --- what must not be concluded
 
 
 DENIED = [
-    ("untrained sender", "that it takes what A has learned", "what the sender has learned (bansal2021, section 2)"),
-    ("untrained receiver", "that it takes what B has learned", "the stitch alone can do the receiver's work"),
     ("clustered noise", "that B is sent more than the class", "(smith2024, section 4.2)"),
-    ("linear probe", "that B's layers add to A's", "A's layers solve the task without B's"),
+    ("linear probe", "that B's layers add to A's", "a linear probe of A does as well"),
+    ("untrained both", "that anything was learned that this needs", "two untrained networks do as well"),
+    ("plugged in", "that a stitch is needed", "plugged in without one"),
 ]
 
 
 @each(("control", "claim", "meaning"), DENIED)
 def test_what_a_control_does_as_well_is_denied(control, claim, meaning):
-    line = one(explain(table(controls={control: 0.93})).not_concluded, claim)
+    line = one(explain(table(controls={control: 0.94})).not_concluded, claim)
     assert meaning in line
     assert "at 2 of 2 cuts" in line
-    assert "less the control: one +1.0 pp [0.3, 1.7], two +1.5 pp [0.8, 2.2]" in line
     none(explain(table(controls={control: 0.5})).not_concluded, claim)
     none(explain(table(controls={})).not_concluded, claim)
 
@@ -176,19 +110,6 @@ def test_better_than_the_receiver_is_not_a_better_representation():
 def test_what_a_self_stitch_says(value, words, number):
     assert number in one(explain(table(controls={"itself": value})).not_concluded, words)
     none(explain(table(controls={"itself": 0.95})).not_concluded, words)
-
-
-@each(
-    ("value", "chance", "said"),
-    [(0.6, None, True), (0.3, None, False), (0.3, 0.1, True), (0.6, 0.6, False), (0.55, 0.5, True), (0.53, 0.5, False)],
-)
-def test_shuffled_pairs_that_did_not_collapse(value, chance, said):
-    words = "fitted to shuffled pairs the stitched network "
-    words += "is above half" if chance is None else "did not collapse"
-    denied = explain(table(controls={"shuffled pairs": value}), chance=chance).not_concluded
-    assert any(words in line for line in denied) == said
-    if said:
-        assert f"(one {100 * value:.1f} %, two {100 * value:.1f} %)" in one(denied, words)
 
 
 def ranks(*values, **more):
@@ -243,14 +164,12 @@ def similarities(index, values, half=0.05, calibrated=True):
 
 def test_an_index_that_disagrees():
     """Whatever the value: here it is 0.99 everywhere, and the index may be a distance of the user's."""
-    found = table((0.94, 0.5))  # the first is compatible, the second is not
+    found = table((0.94, 0.5))  # the first works, the second does not
     alike, unlike = 0.9, 0.02
     none(explain(found, similarities("own", (alike, unlike))).not_concluded, "the reverse")
     denied = explain(found, similarities("own", (unlike, alike))).not_concluded
-    assert f"by own, calibrated (one {unlike:.2f}) it is" in one(
-        denied, "that A and B are alike, where they are compat"
-    )
-    assert f"by own, calibrated (two {alike:.2f}) it is" in one(denied, "that A and B differ, where they are not")
+    assert f"by own, calibrated (one {unlike:.2f}) it is" in one(denied, "that A and B are alike, where it works")
+    assert f"by own, calibrated (two {alike:.2f}) it is" in one(denied, "that A and B differ, where it does not")
     for nothing in (similarities("own", (np.nan, np.nan)), similarities("own", (0.3, 0.7), half=0.3)):
         none(explain(found, nothing).not_concluded, "the reverse")
 
@@ -290,13 +209,13 @@ def test_failed_trials_are_named():
 
 
 def test_a_cut_whose_trial_failed_keeps_its_place():
-    """Nobody stands in at every cut if one of them could not be measured."""
+    """Nothing works at all cuts if one of them could not be measured."""
     failed = pd.DataFrame([row("two", np.nan, status="failed")], columns=list(COLUMNS)).astype(COLUMNS)
     whole = table()
     found = explain(pd.concat([whole[(whole["receiver_cut"] != "two") | (whole["control"] != "")], failed]))
-    assert "every cut" in explain(whole).verdict
-    assert "every cut" not in found.verdict
-    assert "1 undecided" in found.verdict
+    assert "works in B at both cuts" in explain(whole).verdict
+    assert "works in B at one, " in found.verdict
+    assert "; of two nothing is known." in found.verdict
 
 
 # --- tables, units, text
@@ -305,21 +224,37 @@ def test_a_cut_whose_trial_failed_keeps_its_place():
 def test_a_loss_is_better_where_it_is_lower():
     found = table((0.30, 0.9), {"untrained sender": 2.0}, own=0.25, unit="nats").assign(score="loss")
     said = explain(found, score="loss", margin=0.1)
-    assert "one +0.050 nats [0.045, 0.055]" in one(said.holds, "B: compatible")
-    assert "by 1.100 nats [1.093, 1.107] (two) to 1.700 nats" in one(said.holds, "beyond an untrained sender")
+    assert said.verdict.startswith("A works in B at one, at most 0.055 nats below B; at two it does not.")
+    answers = dict(said.answers)
+    assert answers["Does A → B work?"] == "Yes at one: within 0.1 nats of B. No at two: at least 0.645 nats below."
+    assert answers["Does it need a trained A?"] == "Yes at one (with an untrained A 1.700 nats worse)."
 
 
 def test_seams_of_a_matrix_are_named_by_both_cuts():
-    rows = [row("one", 0.94), row("one", 0.94, sender_cut="two", sender_depth=1.0), row("one", 0.1, "clustered noise")]
+    rows = [row("one", 0.94), row("one", 0.80, sender_cut="two", sender_depth=1.0), row("one", 0.1, "clustered noise")]
     said = explain(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
-    assert "at 2 of 2 seams: one +1.0 pp [0.5, 1.5], two → one +1.0" in said.holds[0]
-    assert "beyond clustered noise in the sender's place at 2 of 2 seams" in said.holds[1]
+    assert "works in B at one, at most 1.5 points below B; at two → one it does not." in said.verdict
 
 
-def test_it_reads_as_a_text():
-    said = explain(table())
-    assert re.match(r"What holds\n- A → B: .*\n\nWhat must not be concluded\n- ", str(said), re.DOTALL)
-    assert str(Explanation(("a",), (), ("b", "c"))) == "What holds\n- a\n\nWhat was not tried\n- b\n- c"
+def test_the_first_screen_and_the_whole_text():
+    said = explain(table((0.94, 0.945), {"untrained sender": 0.5}))
+    assert str(said) == (
+        "A → B on d/score, 2 cuts, 1,000 test samples (B alone: 95.0 %)\n\n"
+        "Does A → B work?           Yes at both cuts: within 3 points of B.\n"
+        "Does it need a trained A?  Yes at both cuts (with an untrained A 44.0 points worse, or more).\n"
+        "Does it need a trained B?  Not tried: the control 'untrained receiver' asks it.\n\n"
+        "So: A works in B at both cuts, at most 1.5 points below B. "
+        "Everywhere this is shown to need what A has learned."
+    )
+    assert re.match(
+        re.escape(str(said)) + r"\n\nWhat must not be concluded\n- .*\n\nWhat was not tried\n- ", said.full, re.DOTALL
+    )
+    assert Explanation("t", "", (), ("w",), ("a",), ()).full == "t\n\nw\n\nWhat must not be concluded\n- a"
+
+
+def test_one_screen_takes_at_most_150_words():
+    controls = {name: (0.2 if "sender" in name else 0.945) for name in LOW}
+    assert len(str(explain(table(controls=controls), chance=0.1)).split()) <= 150
 
 
 def test_wrong_input_is_refused():
@@ -367,59 +302,25 @@ def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned)
 # --- what had not converged
 
 
-def test_no_verdict_rests_on_a_fit_that_had_not_converged_but_is_counted():
-    planted = table((0.5, 0.5), LOW | {"untrained sender": 0.5}, fit="Converged()", converged=True)
+def test_no_answer_rests_on_a_fit_that_had_not_converged_but_is_counted():
+    planted = table((0.5, 0.5), LOW | {"untrained sender": 0.5})
     plain = planted["control"] == ""
-    settled = explain(planted)
-    assert settled.verdict == "A does not stand in for B at any cut: least penalty 45.0 pp (one)."
-    assert one(settled.not_concluded, "an untrained sender does as well")
+    assert explain(planted).verdict == "A does not work in B at any of 2 cuts: it is at least 44.5 points below."
     planted.loc[plain & (planted["receiver_cut"] == "one"), "converged"] = False
     said = explain(planted)
-    assert one(said.holds, "not compatible by this stitch").endswith("two +45.0 pp [44.5, 45.5].")
-    assert "1 of 2 cuts" in one(said.holds, "not converged, so undecided, the penalty beyond 3 pp as yet")
-    assert one(said.holds, "1 of 2 cuts had not converged; its penalty is an upper bound.")
-    assert "1 of 2 cuts: an untrained sender does as well" in one(said.not_concluded, "success says nothing")
+    assert "at two it does not; one is too close to call" in said.verdict
+    assert one(said.warnings, "1 of 2 cuts had not converged; its penalty is an upper bound.")
     planted.loc[plain, "converged"] = False
-    said = explain(planted)
-    none([*said.holds, *said.not_concluded], "not compatible")
-    assert said.verdict.endswith("2 of 2 cuts had not converged; their penalties are upper bounds.")
-    (short,) = arrange_pairs(planted, "accuracy")
-    assert "2 of 2 cuts had not converged; their penalties are upper bounds." in say_curve(short)
-
-
-def test_no_control_is_called_collapsed_whose_fit_had_not_converged():
-    planted = table(controls={"untrained sender": 0.1, "shuffled pairs": 0.1}, fit="Converged()", converged=True)
-    assert one(explain(planted).holds, "beyond an untrained sender")
-    planted.loc[planted["control"] != "", "converged"] = False
-    said = explain(planted).holds
-    none(said, "B: beyond")
-    assert one(said, "not converged, so undecided whether it is beyond an untrained sender, at 2 of 2 cuts")
-    assert one(said, "not converged, so undecided whether it is beyond a stitch fitted to shuffled pairs")
-    short = say_curve(arrange_pairs(planted, "accuracy")[0])
-    assert "Whether an untrained sender does as well is open at 2 of 2 cuts (one, two), " in one(short, "open at")
-    assert one(short, "shuffled pairs").endswith("not converged at 2 cuts.")
-    none(short, "At no cut")
+    assert one(explain(planted).warnings, "2 of 2 cuts had not converged; their penalties are upper bounds.")
+    none(explain(planted).not_concluded, "that A lacks what B needs")
 
 
 @each("fit", ["bansal2021", "Quick()", "TaskLoss(start=Random(), patience=None)"])
-def test_what_fails_by_a_fit_that_never_knows_is_said_of_that_fit(fit):
-    failing = table((0.5, 0.5), fit=fit, converged=None)
-    said = explain(failing)
-    none([*said.holds, *said.not_concluded], "not compatible")
-    assert one(said.holds, f"not shown to be compatible by {fit}, which never says whether it has converged")
-    (pair,) = arrange_pairs(failing, "accuracy")
-    assert {verdict.said for verdict in judge(pair)} == {f"fails by {fit}"}
-    assert say_verdict(pair).startswith("A is not shown to stand in for B at any cut: ")
-    assert say_verdict(pair).endswith(f", by {fit}")
-    assert say_verdicts([pair, pair]) == f"One network is not shown to stand in for another at any of 4 seams; by {fit}"
+def test_a_fit_that_never_knows_says_of_nothing_that_it_does_not_work(fit):
+    said = explain(table((0.5, 0.5), fit=fit, converged=None))
+    assert said.verdict.startswith("A is not shown to work in B at any of 2 cuts")
     assert fit in one(said.not_concluded, "never says whether it has converged")
-    none(said.holds, "not converged")
-
-
-def test_what_is_unknown_is_not_called_unconverged():
-    old = table((0.5, 0.5), fit="Converged()").drop(columns=["start", "gained", "gained_error"])
-    assert one(explain(old).holds, "not shown to be compatible by Converged()")
-    none(explain(old).holds, "not converged")
+    assert one(said.warnings, f"{fit} never says whether it has converged, so 2 cuts that it leaves behind may still")
 
 
 def apart(low: float, high: float) -> dict[str, float]:
@@ -431,10 +332,8 @@ def test_what_works_on_activations_that_the_receiver_never_saw_is_denied():
     words = "B sees at its cut what it saw in training"
     far = table((0.94, 0.5), {}, **apart(0.97, 0.99))
     denied = explain(far).not_concluded
-    assert "at 1 of 2 cuts where they are compatible" in one(denied, words)
+    assert "at 1 of 2 cuts: what the stitch gives" in one(denied, words)
     assert "nearest neighbours one 0.97 and 0.97" in one(denied, words)
-    said = "At 1 of 2 cuts it works within 3 pp, but on activations that are told apart from the receiver's own."
-    assert said in say_curve(arrange_pairs(far, "accuracy")[0])
     for ends, told in (((0.74, 0.99), False), ((0.76, 0.8), True), ((0.01, 0.2), True), ((0.01, 0.3), False)):
         found = table((0.94, 0.945), {}, **apart(*ends))
         assert any(words in line for line in explain(found).not_concluded) == told, ends

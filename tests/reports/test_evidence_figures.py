@@ -10,6 +10,7 @@ from matplotlib.colors import same_color
 from test_onsets import IN_THREE, rows, table
 from test_report import CUTS, seen, tabled
 
+from reported import curve_figure
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
 from suture.reports.charts import OPEN
@@ -71,7 +72,7 @@ def test_layers_that_were_not_compared_are_hatched() -> None:
 
 def test_indices_lie_at_the_cuts_of_the_curve() -> None:
     matrix = square(0)
-    figure = curves.beside(tabled(), compared(linear_cka=matrix))
+    figure = curve_figure(tabled(), None, compared(linear_cka=matrix))
     np.testing.assert_allclose(figure.axes[2].lines[0].get_ydata(), np.diag(matrix))
     assert "linear_cka" in seen(figure)
     assert "A → B" in seen(figure)
@@ -102,7 +103,7 @@ def test_wrong_tables_of_similarity_are_refused() -> None:
     with pytest.raises(DataError, match="the table has A, C as sender"):
         heatmaps.similarities(pd.concat([found, compared(names=("C", "B"), rbf_cka=square(0))]))
     with pytest.raises(DataError, match="no seam of A → B in the table was compared"):
-        curves.beside(tabled(), compared(names=("C", "D"), linear_cka=square(0)))
+        curve_figure(tabled(), None, compared(names=("C", "D"), linear_cka=square(0)))
 
 
 def test_a_localisation_shows_shares_onset_and_place() -> None:

@@ -19,14 +19,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import suture
-from reported import on_matrix
+from reported import matrix_figure, on_matrix, read
 from suture.common.errors import DataError
 from suture.fits import LeastSquares
-from suture.measurement.tables.explain import say_matrix
 from suture.measurement.tables.matrix import arrange_matrix
+from suture.measurement.tables.say import say_matrix
 from suture.measurement.tables.table import COLUMNS
 from suture.measurement.trials import controls
-from suture.reports.figures import matrix as heatmaps
 from suture.reports.terminal import matrix as grids
 from trained import few_digits
 
@@ -141,13 +140,13 @@ def drawn(figure: Figure) -> Figure:
 def test_every_kind_of_trial_has_a_panel_of_its_values() -> None:
     """Rows are senders', the first of them at the top; the matrix is neither square nor symmetric."""
     table = tabled()
-    figure = heatmaps.matrix(table)
+    figure = matrix_figure(table)
     for kind in ("", *CONTROLS):
         np.testing.assert_allclose(values_of(panel(figure, kind or "A → B")), expected(table, kind))
 
 
 def test_all_panels_have_one_colour_scale() -> None:
-    figure = heatmaps.matrix(tabled())
+    figure = matrix_figure(tabled())
     meshes = [c for axes in figure.axes for c in axes.collections if isinstance(c, QuadMesh) and axes.get_title()]
     assert {mesh.get_clim() for mesh in meshes} == {(0, 100)}
     assert {mesh.get_cmap().name for mesh in meshes} == {"viridis"}
@@ -158,7 +157,7 @@ def test_all_panels_have_one_colour_scale() -> None:
 
 def test_other_units_have_the_scale_of_all_that_is_shown() -> None:
     table = tabled(unit="nats")
-    figure = heatmaps.matrix(table)
+    figure = matrix_figure(table)
     shown = [*table["stitched"], *table["sender_score"].dropna(), *table["receiver_score"]]
     meshes = [c for axes in figure.axes for c in axes.collections if isinstance(c, QuadMesh) and axes.get_title()]
     for mesh in meshes:
@@ -169,7 +168,7 @@ def test_other_units_have_the_scale_of_all_that_is_shown() -> None:
 
 def test_what_depends_on_the_receiver_alone_has_a_strip_each() -> None:
     table = tabled()
-    figure = heatmaps.matrix(table)
+    figure = matrix_figure(table)
     strips = strips_of(figure)
     assert len(strips) == 2
     for strip, kind in zip(strips, STRIPS, strict=True):
@@ -180,7 +179,7 @@ def test_what_depends_on_the_receiver_alone_has_a_strip_each() -> None:
 
 def test_the_numbers_in_the_cells_are_the_values() -> None:
     table = tabled()
-    figure = heatmaps.matrix(table)
+    figure = matrix_figure(table)
     axes = panel(figure, "A → B")
     wanted = expected(table, "")
     written = {(t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text() for t in axes.texts}
@@ -196,7 +195,7 @@ def test_numbers_are_read_on_their_colour() -> None:
         rgb = np.array(mpl.colors.to_rgb(colour))
         return float(np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722])
 
-    axes = panel(heatmaps.matrix(table), "A → B")
+    axes = panel(matrix_figure(table), "A → B")
     assert len(axes.texts) == 100
     for text in axes.texts:
         x, y = text.get_position()
@@ -206,7 +205,7 @@ def test_numbers_are_read_on_their_colour() -> None:
 
 
 def test_the_networks_alone_stand_at_the_margins() -> None:
-    figure = heatmaps.matrix(tabled())
+    figure = matrix_figure(tabled())
     alone = {
         title: [[t.get_text() for t in axes.texts] for axes in panel(figure, title).child_axes[:2]]
         for title in ("A → B", "untrained sender", "untrained receiver", "untrained both")
@@ -226,7 +225,7 @@ def test_the_networks_alone_stand_at_the_margins() -> None:
 
 def test_a_line_parts_the_triangles() -> None:
     """Of six sender cuts and three receiver cuts: the cells left of the line have depth i/6 ≥ j/3."""
-    axes = panel(heatmaps.matrix(tabled()), "A → B")
+    axes = panel(matrix_figure(tabled()), "A → B")
     (line,) = [x for x in axes.lines if len(x.get_xdata()) > 2]
     corners = np.array(line.get_data()).T
     for i in range(1, 7):
@@ -238,7 +237,7 @@ def test_a_line_parts_the_triangles() -> None:
 
 def test_the_means_of_both_halves_are_written_and_drawn() -> None:
     table = tabled()
-    figure = heatmaps.matrix(table)
+    figure = matrix_figure(table)
     (axes,) = [axes for axes in figure.axes if axes.get_title() == "mean by depth"]
     plain = table[table["control"] == ""]
     late = plain["sender_depth"] >= plain["receiver_depth"] - 1e-9
@@ -250,7 +249,7 @@ def test_the_means_of_both_halves_are_written_and_drawn() -> None:
 
 def test_stages_are_parted_where_there_are_any() -> None:
     """conv1 | relu are no stages; layer1.0, layer1.1 are one."""
-    axes = panel(heatmaps.matrix(tabled(receivers={"B": RESNET})), "A → B")
+    axes = panel(matrix_figure(tabled(receivers={"B": RESNET})), "A → B")
     for place in ("get_xdata", "get_ydata"):
         straight = [list(getattr(x, place)()) for x in axes.lines if len(x.get_xdata()) == 2]
         assert sorted(a for a, b in straight if a == b and a not in (0, 1)) == [2, 4]
@@ -259,7 +258,7 @@ def test_stages_are_parted_where_there_are_any() -> None:
 def test_networks_are_parted_and_named() -> None:
     cuts = {"first": ("a", "b"), "second": ("c", "d", "e")}
     table = tabled(cuts, cuts)
-    figure = heatmaps.matrix(table)
+    figure = matrix_figure(table)
     axes = panel(figure, "trained networks")
     np.testing.assert_allclose(values_of(axes), expected(table, ""))
     assert len([x for x in axes.lines if len(x.get_xdata()) > 2]) == 4
@@ -276,7 +275,7 @@ def test_what_failed_and_what_was_not_measured_is_hatched() -> None:
     failed = (table["sender_cut"] == "relu") & (table["receiver_cut"] == "block1") & (table["control"] == "")
     failed |= (table["control"] == "itself") & (table["receiver_cut"] == "stem")
     gone = (table["control"] == "untrained sender") & (table["sender_cut"] == "fc")
-    figure = heatmaps.matrix(failing(table, failed)[~gone])
+    figure = matrix_figure(failing(table, failed)[~gone])
     patches = {
         title: {(p.get_x(), p.get_y(), p.get_hatch()) for p in panel(figure, title).patches}
         for title in ("A → B", "untrained sender")
@@ -286,18 +285,18 @@ def test_what_failed_and_what_was_not_measured_is_hatched() -> None:
     assert np.isnan(strips_of(figure)[0]).tolist() == [True, False, False]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()][3:] == ["not measured", "failed"]
-    assert [text.get_text()[:14] for text in heatmaps.matrix(table).legends[0].get_texts()][::3] == ["below the line"]
+    assert [text.get_text()[:14] for text in matrix_figure(table).legends[0].get_texts()][::3] == ["below the line"]
 
 
 def test_cuts_run_from_input_to_output_whatever_the_order_of_the_rows() -> None:
     table = tabled()
-    figure = heatmaps.matrix(table.sample(frac=1, random_state=1))
+    figure = matrix_figure(table.sample(frac=1, random_state=1))
     np.testing.assert_allclose(values_of(panel(figure, "A → B")), expected(table, ""))
 
 
 def test_seeds_are_averaged() -> None:
     table = pd.concat([tabled(kinds=("",)), tabled(kinds=("",), seed=1).assign(stitched=0.2)])
-    figure = heatmaps.matrix(table)
+    figure = matrix_figure(table)
     np.testing.assert_allclose(values_of(panel(figure, "A → B")), (expected(tabled(kinds=("",)), "") + 20) / 2)
 
 
@@ -319,7 +318,7 @@ SLOW = ("13×13", "30×30", "40×3", "many")  #: what drawing takes long
     "size", [pytest.param(size, marks=[pytest.mark.slow] if size in SLOW else []) for size in SIZES]
 )
 def test_nothing_overlaps_or_leaves_the_page(size: str) -> None:
-    figure = heatmaps.matrix(tabled(*SIZES[size]))
+    figure = matrix_figure(tabled(*SIZES[size]))
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     page = figure.bbox
@@ -351,7 +350,7 @@ def _overlap(one: Any, other: Any, slack: float = 0.0) -> bool:
 
 def test_names_come_out_as_they_are_written() -> None:
     odd = ("$x_1$ [red]", "_y_ → 日本", "a" * 60)
-    figure = heatmaps.matrix(tabled({"$a$_": odd}, {"[b]": odd}))
+    figure = matrix_figure(tabled({"$a$_": odd}, {"[b]": odd}))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         drawn(figure)
@@ -362,7 +361,7 @@ def test_names_come_out_as_they_are_written() -> None:
 
 
 def test_controls_of_the_users_own_have_a_panel_and_come_last() -> None:
-    figure = heatmaps.matrix(tabled(kinds=("mine", "untrained sender", "")))
+    figure = matrix_figure(tabled(kinds=("mine", "untrained sender", "")))
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
     assert titles == ["A → B", "untrained sender", "mine", "mean by depth"]
 
@@ -372,12 +371,12 @@ def test_a_table_with_only_some_kinds_is_shown(kinds: tuple[str, ...]) -> None:
     table = tabled(kinds=kinds)
     if kinds[0] == "clustered noise":
         with pytest.raises(DataError, match="no sender cut × receiver cut to draw, only clustered noise and itself"):
-            heatmaps.matrix(table)
+            matrix_figure(table)
     else:
-        heatmaps.matrix(table).draw_without_rendering()
+        matrix_figure(table).draw_without_rendering()
     assert on_matrix(grids.matrix_tables, table)
     assert on_matrix(grids.depth_tables, table)
-    assert isinstance(on_matrix(say_matrix, table), list)
+    assert isinstance(read(say_matrix, table), list)
     assert "test accuracy" in on_matrix(grids.matrix_heading, table)
 
 
@@ -391,7 +390,7 @@ def test_a_table_with_only_some_kinds_is_shown(kinds: tuple[str, ...]) -> None:
 )
 def test_what_is_no_matrix_is_refused(table: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        heatmaps.matrix(table())
+        matrix_figure(table())
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------
@@ -502,7 +501,7 @@ def test_the_reading_says_what_triangles_and_controls_say() -> None:
         shuffled_pairs=[[0.1, 0.12], [0.11, 0.1]],
         clustered_noise=[0.85, 0.99],
     )
-    assert on_matrix(say_matrix, table) == [
+    assert read(say_matrix, table) == [
         "Late → early (sender cut at least as deep as receiver cut): 87.7 % on average over 3 seams, 47.7 pp higher "
         "than early → late: 40.0 % over 1.",
         "Lowest: 40.0 % at x → v; highest: 93.0 % at y → v.",
@@ -519,7 +518,7 @@ def test_the_reading_says_what_triangles_and_controls_say() -> None:
 def test_the_reading_says_which_triangle_is_lower_and_what_the_diagonal_says() -> None:
     table = tabled({"A": "xyz"}, {"B": "uvw"}, kinds=("",), unit="nats")
     table["stitched"] = np.ravel([[0.2, 0.5, 0.9], [0.1, 0.2, 0.5], [0.7, 0.1, 0.2]])
-    first, second, third = on_matrix(say_matrix, table)
+    first, second, third = read(say_matrix, table)
     assert first.endswith("0.250 nats on average over 6 seams, 0.383 lower than early → late: 0.633 nats over 3.")
     assert second == (
         "Within one cut of the diagonal: 0.257 nats on average over 7 seams, 0.543 lower than away from it: "
@@ -532,9 +531,9 @@ def test_many_places_are_counted_and_not_all_named() -> None:
     table = known(plain=[[0.5, 0.5], [0.5, 0.5]], untrained_sender=[[0.5, 0.5], [0.5, 0.5]])
     wide = tabled({"A": "abc"}, {"B": "uvw"}, kinds=("", "untrained sender"))
     wide = wide.assign(**dict.fromkeys(("stitched", "stitched_low", "stitched_high"), 0.5), penalty=45.0)
-    assert "(x → u, y → u, x → v, y → v)" in " ".join(on_matrix(say_matrix, table))
-    assert "At 9 of 9 seams" in " ".join(on_matrix(say_matrix, wide))
-    assert "(a → u, b → u, c → u, a → v, b → v, c → v and 3 more)" in " ".join(on_matrix(say_matrix, wide))
+    assert "(x → u, y → u, x → v, y → v)" in " ".join(read(say_matrix, table))
+    assert "At 9 of 9 seams" in " ".join(read(say_matrix, wide))
+    assert "(a → u, b → u, c → u, a → v, b → v, c → v and 3 more)" in " ".join(read(say_matrix, wide))
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -588,9 +587,9 @@ def test_a_real_matrix_is_arranged_drawn_and_shown() -> None:
     row = row[(row["sender_cut"] == "flatten") & (row["receiver_cut"] == "block2.relu")]
     assert arranged.plain[0, 2] == row["stitched"].iloc[0]
     for score in ("accuracy", "loss"):
-        figure = heatmaps.matrix(table, score)
+        figure = matrix_figure(table, score)
         figure.draw_without_rendering()
         better, worse = (figure.axes[0].collections[0].cmap(end) for end in ((1.0, 0.0), (0.0, 1.0))[score == "loss"])
         assert sum(better[:3]) > sum(worse[:3])  # bright is better
         assert len(shown(on_matrix(grids.matrix_tables, table, score), 80)) > 8
-        assert "Late → early" in on_matrix(say_matrix, table, score)[0]
+        assert "Late → early" in read(say_matrix, table, score)[0]

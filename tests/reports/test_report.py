@@ -21,12 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 import suture
-from reported import on_curve, on_matrix
+from reported import curve_figure, on_curve, read
 from suture import summary
 from suture.common.errors import DataError, OutputError
 from suture.core.network.cuts import Cut, Cuts
 from suture.measurement.tables.curve import arrange_curve
-from suture.measurement.tables.explain import explain, say_curve, say_matrix
+from suture.measurement.tables.explain import explain
+from suture.measurement.tables.say import say_curve, say_matrix
 from suture.measurement.tables.table import COLUMNS
 from suture.reports import style
 from suture.reports.figures import curve as figures
@@ -132,7 +133,7 @@ def seen(figure: Figure) -> list[str]:
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_every_kind_of_trial_has_a_line_and_a_band(seeds: int) -> None:
     table = tabled(seeds=seeds)
-    figure = figures.curve(table)
+    figure = curve_figure(table)
     expected = summary(table)
     for kind in ("", *CONTROLS):
         rows = expected[expected["control"] == kind]
@@ -146,7 +147,7 @@ def test_every_kind_of_trial_has_a_line_and_a_band(seeds: int) -> None:
 
 def test_the_penalty_has_its_own_panel_with_a_zero() -> None:
     table = tabled()
-    figure = figures.curve(table)
+    figure = curve_figure(table)
     upper, lower, _ = figure.axes
     assert (upper.get_ylabel(), lower.get_ylabel()) == ("test accuracy (%)", "penalty (pp)")
     for kind in ("", "itself"):
@@ -160,20 +161,20 @@ def test_the_penalty_has_its_own_panel_with_a_zero() -> None:
 
 
 def test_the_parents_are_lines_across() -> None:
-    axes = figures.curve(tabled()).axes[0]
+    axes = curve_figure(tabled()).axes[0]
     across = {line.get_linestyle(): list(line.get_ydata()) for line in axes.lines if line.get_marker() == "None"}
     assert across == {"-": [95, 95], "--": [93, 93]}
 
 
 def test_a_sender_without_a_score_of_its_own_has_no_line() -> None:
-    figure = figures.curve(tabled(sender_score=None))
+    figure = curve_figure(tabled(sender_score=None))
     assert "A alone (sender)" not in names_of(figure)
     assert "B alone (receiver)" in names_of(figure)
 
 
 def test_every_line_is_named_in_its_colour_where_it_ends_and_no_two_names_overlap() -> None:
     table = tabled()
-    figure = figures.curve(table)
+    figure = curve_figure(table)
     called = {"A → B": "", "receiver to itself": "itself"} | {kind: kind for kind in CONTROLS[1:]}
     named = names_of(figure)
     assert {*named} == {*called, "B alone (receiver)", "A alone (sender)"}
@@ -195,13 +196,13 @@ def test_every_line_is_named_in_its_colour_where_it_ends_and_no_two_names_overla
     [(1, 1, "1,200 test samples"), (3, 1, "3 stitch seeds and 1,200 test samples"), (2, 4, "4 network seeds")],
 )
 def test_the_figure_says_what_its_bands_are(seeds: int, networks: int, said: str) -> None:
-    figure = figures.curve(tabled(seeds=seeds, networks=networks))
+    figure = curve_figure(tabled(seeds=seeds, networks=networks))
     assert figure.axes[0].get_title("left").startswith(f"bands: 95 % intervals over {said}; ")
 
 
 def test_several_seeds_have_the_t_interval() -> None:
     table = tabled(("only",), seeds=3, controls=())
-    (low, high), mean = band_of_one(figures.curve(table)), 100 * table["stitched"].mean()
+    (low, high), mean = band_of_one(curve_figure(table)), 100 * table["stitched"].mean()
     half = 4.302652729911275 * 100 * table["stitched"].std() / np.sqrt(3)  # Student's t, 2 degrees of freedom, 97.5 %
     assert mean - half < 0  # where no fraction is
     own = 100 * (table["stitched_high"] - table["stitched"]).mean()
@@ -217,7 +218,7 @@ def band_of_one(figure: Figure) -> tuple[float, float]:
 
 def test_missing_intervals_leave_out_the_band_but_not_the_line() -> None:
     bounds = dict.fromkeys(["stitched_low", "stitched_high", "penalty_low", "penalty_high"])
-    figure = figures.curve(tabled(**bounds))
+    figure = curve_figure(tabled(**bounds))
     assert np.isfinite(line_of(figure, "").get_ydata()).all()
     assert not any(len(path.vertices) for c in figure.axes[0].collections for path in c.get_paths())
     assert "bands" not in figure.axes[0].get_title("left")
@@ -226,7 +227,7 @@ def test_missing_intervals_leave_out_the_band_but_not_the_line() -> None:
 
 def test_a_failed_trial_leaves_a_gap() -> None:
     table = tabled()
-    figure = figures.curve(failing(table, (table["control"] == "") & (table["receiver_cut"] == "layer2")))
+    figure = curve_figure(failing(table, (table["control"] == "") & (table["receiver_cut"] == "layer2")))
     y = line_of(figure, "").get_ydata()
     assert list(np.isnan(y)) == [False, False, True, False, False]
     assert np.isfinite(line_of(figure, "itself").get_ydata()).all()
@@ -235,14 +236,14 @@ def test_a_failed_trial_leaves_a_gap() -> None:
 
 def test_a_cut_where_all_failed_keeps_its_place() -> None:
     table = tabled()
-    figure = figures.curve(failing(table, table["receiver_cut"] == "layer2"))
+    figure = curve_figure(failing(table, table["receiver_cut"] == "layer2"))
     assert [tick.get_text() for tick in figure.axes[-1].get_xticklabels()] == list(CUTS)
     assert np.isnan(line_of(figure, "shuffled pairs").get_ydata()[2])
 
 
 def test_a_value_between_gaps_still_shows_its_interval() -> None:
     table = tabled(controls=())
-    figure = figures.curve(failing(table, table["receiver_cut"].isin(["stem", "layer2"])))
+    figure = curve_figure(failing(table, table["receiver_cut"].isin(["stem", "layer2"])))
     (upright,) = [c for c in figure.axes[0].collections if isinstance(c, LineCollection) and c.get_segments()]
     row = table[table["receiver_cut"] == "layer1"].iloc[0]
     np.testing.assert_allclose(
@@ -252,9 +253,9 @@ def test_a_value_between_gaps_still_shows_its_interval() -> None:
 
 def test_cuts_run_from_input_to_output_whatever_the_order_of_the_rows() -> None:
     table = tabled()
-    shuffled = figures.curve(table.sample(frac=1, random_state=1))
+    shuffled = curve_figure(table.sample(frac=1, random_state=1))
     assert [tick.get_text() for tick in shuffled.axes[-1].get_xticklabels()] == list(CUTS)
-    np.testing.assert_allclose(line_of(shuffled, "").get_ydata(), line_of(figures.curve(table), "").get_ydata())
+    np.testing.assert_allclose(line_of(shuffled, "").get_ydata(), line_of(curve_figure(table), "").get_ydata())
 
 
 @pytest.mark.parametrize(
@@ -262,27 +263,27 @@ def test_cuts_run_from_input_to_output_whatever_the_order_of_the_rows() -> None:
 )
 def test_other_units_are_drawn_as_they_are(unit: str, label: str) -> None:
     table = tabled(score="loss", unit=unit)
-    figure = figures.curve(table, "loss")
+    figure = curve_figure(table, "loss")
     assert figure.axes[0].get_ylabel() == label
     assert figure.axes[1].get_ylabel() == label.replace("test loss", "penalty")
     np.testing.assert_allclose(line_of(figure, "").get_ydata(), table[table["control"] == ""]["stitched"])
 
 
 def test_a_score_without_a_penalty_has_one_panel() -> None:
-    figure = figures.curve(tabled(penalty=None, penalty_low=None, penalty_high=None))
+    figure = curve_figure(tabled(penalty=None, penalty_low=None, penalty_high=None))
     assert len(figure.axes) == 1
     assert figure.axes[0].get_xlabel() == "cut (input → output)"
 
 
 def test_a_control_of_the_users_own_has_a_look() -> None:
-    figure = figures.curve(tabled(controls=("noise",)))
+    figure = curve_figure(tabled(controls=("noise",)))
     assert same_color(names_of(figure)["noise"], style.look_of("noise")[0])
     assert len(figure.axes[0].lines) == 4
 
 
 @pytest.mark.filterwarnings("error")
 def test_names_come_out_as_they_are_written() -> None:
-    figure = figures.curve(tabled(ODD, names=("_a$b$", "$c$_[bold]"), score="accuracy_$x$"), "accuracy_$x$")
+    figure = curve_figure(tabled(ODD, names=("_a$b$", "$c$_[bold]"), score="accuracy_$x$"), "accuracy_$x$")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         texts = seen(figure)
@@ -293,7 +294,7 @@ def test_names_come_out_as_they_are_written() -> None:
 
 def test_long_names_stay_inside_the_figure() -> None:
     names = ("resnet18_cifar10_seed0_epoch200_lr0.1_wd5e-4", "resnet18_cifar10_seed1_epoch200_lr0.1_wd5e-4")
-    figure = figures.curve(tabled(names=names))
+    figure = curve_figure(tabled(names=names))
     figure.draw_without_rendering()
     page = figure.bbox
     for text in (figure._suptitle, *figure.axes[0].texts):
@@ -305,7 +306,7 @@ def test_long_names_stay_inside_the_figure() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 13, 40, pytest.param(120, marks=pytest.mark.slow)])
 def test_the_names_of_many_cuts_do_not_overlap(count: int) -> None:
-    figure = figures.curve(tabled([f"layer{i // 10}.{i % 10}.add" for i in range(count)], controls=()))
+    figure = curve_figure(tabled([f"layer{i // 10}.{i % 10}.add" for i in range(count)], controls=()))
     figure.draw_without_rendering()
     labels = figure.axes[-1].get_xticklabels()
     assert len(labels) == count
@@ -339,7 +340,7 @@ def test_the_names_of_many_cuts_do_not_overlap(count: int) -> None:
 )
 def test_what_is_no_curve_is_refused(table: Callable[[], pd.DataFrame], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        figures.curve(table())
+        curve_figure(table())
 
 
 def test_cuts_of_other_names_are_named_both() -> None:
@@ -354,7 +355,7 @@ def test_cuts_of_other_names_are_named_both() -> None:
 
 
 def test_a_figure_is_saved_as_png_pdf_and_svg(tmp_path: Path) -> None:
-    figure = figures.curve(tabled(ODD))
+    figure = curve_figure(tabled(ODD))
     paths = figures.save(figure, tmp_path / "new" / "curve.v1")
     assert [path.name for path in paths] == ["curve.v1.png", "curve.v1.pdf", "curve.v1.svg"]
     with Image.open(paths[0]) as picture:
@@ -370,20 +371,20 @@ def test_a_figure_is_saved_as_png_pdf_and_svg(tmp_path: Path) -> None:
 
 
 def test_a_figure_is_the_same_whatever_the_users_matplotlib_is_set_to(tmp_path: Path) -> None:
-    first = figures.save(figures.curve(tabled()), tmp_path / "first")
+    first = figures.save(curve_figure(tabled()), tmp_path / "first")
     theirs: dict[Any, Any] = {
         "font.family": "serif", "font.size": 20, "axes.grid": True, "savefig.transparent": True, "pdf.fonttype": 3,
         "figure.facecolor": "black", "lines.linewidth": 9, "savefig.bbox": "tight", "axes.xmargin": 0.4,
     }  # fmt: skip
     with mpl.rc_context(theirs):
-        second = figures.save(figures.curve(tabled()), tmp_path / "second")
+        second = figures.save(curve_figure(tabled()), tmp_path / "second")
         assert mpl.rcParams["font.size"] == 20
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_drawing_leaves_no_trace() -> None:
     before = dict(mpl.rcParams)
-    figures.curve(tabled())
+    curve_figure(tabled())
     assert dict(mpl.rcParams) == before
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
@@ -392,7 +393,7 @@ def test_drawing_leaves_no_trace() -> None:
 def test_a_figure_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"cannot write .*curve\.png: .*; name another folder"):
-        figures.save(figures.curve(tabled()), tmp_path / "file" / "curve")
+        figures.save(curve_figure(tabled()), tmp_path / "file" / "curve")
 
 
 # Screens
@@ -480,7 +481,7 @@ def test_where_all_failed_the_screen_says_so() -> None:
     table = failing(tabled(), tabled()["status"] == "ok")
     assert drawn(on_curve(screen.curve_table, table))[-1].split() == ["head", *["failed"] * 7]
     assert "A → B: test accuracy in %" in on_curve(screen.curve_heading, table)
-    assert on_curve(say_curve, table) == []
+    assert read(say_curve, table) == []
 
 
 def test_the_heading_says_who_what_and_on_which_data() -> None:
@@ -518,7 +519,7 @@ def test_the_reading_says_what_the_controls_say() -> None:
     low, high = table[(table["receiver_cut"] == "three") & (table["control"] == "")][
         ["penalty_low", "penalty_high"]
     ].iloc[0]
-    assert on_curve(say_curve, table) == [
+    assert read(say_curve, table) == [
         f"Worst penalty: +15.0 pp [{low:.1f}, {high:.1f}] at three.",
         "At 1 of 3 cuts an untrained sender does as well, within 3 pp: there, success says nothing about what the "
         "sender has learned (one).",
@@ -542,7 +543,7 @@ def test_what_the_intervals_of_trial_and_control_leave_open_is_said(half: float,
     """The two half widths h make one of h √2, here about 0.6 and 1.4 points, about the differences 2, 3 and 70."""
     table = known(plain=[0.90, 0.93, 0.80], untrained_sender=[0.88, 0.90, 0.10])
     table = table.assign(stitched_low=table["stitched"] - half, stitched_high=table["stitched"] + half)
-    assert on_curve(say_curve, table)[1:] == [said]
+    assert read(say_curve, table)[1:] == [said]
 
 
 def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse() -> None:
@@ -556,19 +557,19 @@ def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse()
         "Stitched to itself, B has a penalty of at most +10.0 pp.",
         "Fitted to shuffled pairs, the stitched network reaches at least 60.0 %.",
     ]
-    assert on_curve(say_curve, table)[1:] == expected
-    assert on_matrix(say_matrix, table)[-2:] == expected[1:]
+    assert read(say_curve, table)[1:] == expected
+    assert read(say_matrix, table)[-2:] == expected[1:]
     assert "beyond an untrained sender at 2 of 3 cuts, by 50.0 pp [50.0, 50.0] (three)" in str(explain(table))
 
 
 def test_the_reading_says_what_it_can_of_other_tables() -> None:
-    assert len(on_curve(say_curve, known(plain=[0.9, 0.9, 0.1]))) == 1
+    assert len(read(say_curve, known(plain=[0.9, 0.9, 0.1]))) == 1
     loss = tabled(score="loss", unit="nats")
     worst = loss[loss["control"] == ""].sort_values("penalty").iloc[-1]
     spread = f"[{worst['penalty_low']:.3f}, {worst['penalty_high']:.3f}]"
     said = f"Worst penalty: {worst['penalty']:+.3f} nats {spread} at {worst['receiver_cut']}."
-    assert on_curve(say_curve, loss, "loss") == [said]
-    assert on_curve(say_curve, tabled(penalty=None)) == []
+    assert read(say_curve, loss, "loss") == [said]
+    assert read(say_curve, tabled(penalty=None)) == []
 
 
 def test_cuts_are_shown_with_their_names_as_they_are() -> None:
@@ -590,8 +591,8 @@ def test_a_real_table_can_be_shown() -> None:
     fit, control = suture.fits.LeastSquares(), suture.controls.shuffled_pairs
     table = suture.run(suture.curve(network, network, at=cuts, data=data, fit=fit, controls=(control,)))
     for score in ("accuracy", "loss"):
-        figures.curve(table, score).draw_without_rendering()
+        curve_figure(table, score).draw_without_rendering()
         assert list(dict(rows_of(drawn(on_curve(screen.curve_table, table, score, width=120), 120), cuts))) == list(
             cuts
         )
-        assert "Worst penalty" in on_curve(say_curve, table, score)[0]
+        assert "Worst penalty" in read(say_curve, table, score)[0]

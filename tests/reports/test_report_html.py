@@ -13,12 +13,11 @@ import pandas as pd
 import pytest
 
 import suture
-from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
+from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, run_of, similarities
 from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares, Random
-from suture.measurement.tables.curve import arrange_pairs
-from suture.measurement.tables.explain import say_curve
-from suture.measurement.tables.verdicts import judge, say_verdict
+from suture.measurement.tables.read import read_table
+from suture.measurement.tables.say import asked, say_curve, say_mark
 from suture.reports import arrange as arranged
 from suture.reports.charts import Line, Measure
 from suture.reports.html import compare_runs, read, render
@@ -156,15 +155,18 @@ def test_the_tables_say_what_the_screen_says(curve: str) -> None:
 def test_the_verdict_and_what_must_not_be_concluded_are_those_of_explain(curve: str) -> None:
     said = Read(curve).text
     explained = __import__("suture").explain(curve_table(), similarities())
-    (pair,) = arrange_pairs(curve_table(), "accuracy")
-    assert f"{say_verdict(pair)}." in said
+    reading = read_table(curve_table())
     marks = re.search(r'<table class="strip">.*?</table>', curve, re.DOTALL)
     assert marks is not None
-    kinds = re.findall(r'title="(.*?): (.*?)"', marks[0])
-    assert kinds == [(cut, one.said) for cut, one in zip(pair.cuts, judge(pair), strict=True)]
-    for sentence in (*explained.holds, *explained.not_concluded, *explained.missing):
+    shown = re.findall(r'title="(.*?): (.*?)"', marks[0])
+    assert shown == [
+        (cut, say_mark(reading, question, mark))
+        for question in asked(reading)
+        for cut, mark in zip(reading.seams, reading.marks(question), strict=True)
+    ]
+    answers = [answer for _, answer in explained.answers]
+    for sentence in (*answers, *explained.not_concluded, *explained.missing, *say_curve(reading)):
         assert " ".join(sentence.split()) in said
-    assert on_curve(say_curve, curve_table())[0] in said
 
 
 def test_cost_versions_and_how_to_repeat_it_are_told(curve: str) -> None:

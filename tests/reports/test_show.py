@@ -13,7 +13,8 @@ from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.in_short import in_short
-from suture.measurement.tables.verdicts import say_verdict
+from suture.measurement.tables.read import read_table
+from suture.measurement.tables.say import headlines
 from suture.reports.show import plot, report
 from trained import few_digits, hybrids
 
@@ -46,8 +47,7 @@ def test_a_figure_shows_itself_in_a_notebook(tmp_path: Path) -> None:
 
 def test_a_report_of_a_table_and_of_two(tmp_path: Path) -> None:
     page = report(curve_table(), tmp_path / "deep" / "ab.html").read_text(encoding="utf-8")
-    (pair,) = arrange_pairs(curve_table(), "accuracy")
-    assert f'<h1 dir="auto">{say_verdict(pair)}.</h1>' in page
+    assert f'<h1 dir="auto">{headlines(read_table(curve_table()))[0]}</h1>' in page
     assert "How to repeat" in page
     both = report(curve_table(), tmp_path / "two.html", curve_table(seed=1)).read_text(encoding="utf-8")
     assert "two and other compared" in both
@@ -60,7 +60,7 @@ def test_a_run_is_shown_by_its_folder_its_store_and_its_table(tmp_path: Path) ->
     for source in (tmp_path / "run", str(tmp_path / "run"), suture.Store(tmp_path / "run"), table):
         assert plot(source).axes[0].get_ylabel() == "test accuracy (%)"
         assert report(source, tmp_path / "a.html").is_file()
-    assert "undecided" in table._repr_html_()  # without controls
+    assert "was not tried" in table._repr_html_()  # without controls
     assert type(table[table["control"] == ""]) is pd.DataFrame
 
 

@@ -7,7 +7,8 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.text import Text
 from rich.console import Console
 
-from reported import curve_table, matrix_table, on_curve, on_matrix, run_of
+from reported import curve_figure, curve_table, matrix_figure, matrix_table, on_curve, on_matrix, run_of
+from suture.measurement.tables.read import read_scores
 from suture.reports import arrange
 from suture.reports.charts import OPEN
 from suture.reports.figures import curve as figures
@@ -27,7 +28,7 @@ def unfinished(table: pd.DataFrame, converged: bool | None = False) -> pd.DataFr
 
 
 def test_figures_draw_hollow_points_and_say_what_they_are() -> None:
-    drawn = figures.curve(unfinished(curve_table()))
+    drawn = curve_figure(unfinished(curve_table()))
     for axes in drawn.axes[:2]:
         (hollow,) = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
         assert list(hollow.get_xdata()) == [0, 2]
@@ -35,7 +36,7 @@ def test_figures_draw_hollow_points_and_say_what_they_are() -> None:
 
 
 def test_matrices_ring_cells_and_say_what_that_is() -> None:
-    drawn = heatmaps.matrix(unfinished(matrix_table()))
+    drawn = matrix_figure(unfinished(matrix_table()))
     (rings,) = drawn.axes[0].findobj(EllipseCollection)
     assert {(int(x), int(y)) for x, y in rings.get_offsets()} == {(j, i) for j in (0, 2) for i in range(4)}
     assert OPEN in [text.get_text() for text in drawn.legends[0].get_texts()]
@@ -43,21 +44,21 @@ def test_matrices_ring_cells_and_say_what_that_is() -> None:
 
 @pytest.mark.slow
 def test_a_fit_that_never_knows_leaves_figures_as_they_are() -> None:
-    drawn = figures.curve(unfinished(curve_table(), None))
+    drawn = curve_figure(unfinished(curve_table(), None))
     assert OPEN not in [text.get_text() for text in drawn.legends[0].get_texts()]
-    assert not heatmaps.matrix(unfinished(matrix_table(), None)).findobj(EllipseCollection)
+    assert not matrix_figure(unfinished(matrix_table(), None)).findobj(EllipseCollection)
     assert "°" not in on_curve(screen.curve_heading, unfinished(curve_table(), None))
 
 
 def test_the_page_has_hollow_points_rings_and_a_count() -> None:
     table = unfinished(curve_table())
-    traces = plotted(arrange.curve(table))["data"]
+    traces = plotted(arrange.curve(read_scores(table)))["data"]
     symbols = next(trace["marker"]["symbol"] for trace in traces if "glyph" in trace["meta"] and "marker" in trace)
     assert symbols == ["circle-open", "circle", "circle-open", "circle"]
     page = render(run_of(table))
     assert f"A hollow point, and ° in the tables, means {OPEN}." in page
     assert "2 of 4 cuts had not converged; their penalties are upper bounds." in page
-    cells = plotted(arrange.matrix(unfinished(matrix_table())))["data"]
+    cells = plotted(arrange.matrix(read_scores(unfinished(matrix_table()))))["data"]
     ringed = [trace for trace in cells if trace.get("marker", {}).get("symbol") == "circle-open"]
     assert [len(trace["x"]) for trace in ringed] == [8, 8]  # of the score and of the penalty
 
@@ -80,7 +81,7 @@ def test_terminal_tables_mark_them_and_say_what_the_mark_is() -> None:
 def test_seeds_that_had_not_converged_mark_their_mean() -> None:
     seeds = [curve_table(seed=seed) for seed in (0, 1)]
     seeds[1] = unfinished(seeds[1])
-    chart = arrange.curve(pd.concat(seeds, ignore_index=True))
+    chart = arrange.curve(read_scores(pd.concat(seeds, ignore_index=True)))
     assert np.flatnonzero(chart.measures[0].lines[0].is_open).tolist() == [0, 2]
 
 

@@ -95,7 +95,14 @@ def plan_connectivity(scale: Scale) -> list[Part]:
     """bansal-2A: pairs of each architecture, at every cut between blocks; at small scale without the largest."""
     data = data_of(scale)
     made: list[Part] = [
-        *_plan_alike(scale, R18, data, BLOCKS, controls=controls.DEFAULT, published=scale.published(PUBLISHED)),
+        *_plan_alike(
+            scale,
+            R18,
+            data,
+            BLOCKS,
+            controls=(*controls.DEFAULT, controls.clustered_noise),
+            published=scale.published(PUBLISHED),
+        ),
         *_plan_alike(scale, "resnet18 w0.5", data, BLOCKS),
         *_plan_alike(scale, "myrtle", data, ("stage?",)),
     ]

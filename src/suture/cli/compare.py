@@ -78,7 +78,7 @@ def compare(chosen: Namespace) -> int:
     """
     from suture.measurement.compare import beside, compare
     from suture.measurement.tables import table as tables
-    from suture.reports.arrange import view_of
+    from suture.measurement.tables.read import read_table
     from suture.reports.figures import curve as figures
     from suture.reports.figures import matrix as heatmaps
     from suture.reports.terminal import matrix as grids
@@ -102,8 +102,8 @@ def compare(chosen: Namespace) -> int:
         joined = beside(measured, found)
         if folder is not None:
             files += [tables.save(joined, folder / "beside.parquet")]
-            if view_of(measured) == "curve":
-                files += figures.save(figures.beside(measured, found), folder / "beside")
+            if (reading := read_table(measured)).kind == "curve":
+                files += figures.save(figures.curve(reading, found), folder / "beside")
     parts: output.Parts = [[grids.similarity_heading(found)], [*grids.similarity_tables(found, output.width())]]
     return output.hand_over(chosen, found, files, parts)
 

@@ -20,17 +20,19 @@ SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"  #: of c
         "--margin",
         type=float,
         metavar="M",
-        help="how much worse than its receiver a compatible network may be; by default 3 pp",
+        help="how much worse than its receiver a network may be that works; by default 3 pp",
     ),
     option("--chance", type=float, metavar="SCORE", help="the score of guessing, such as 0.1"),
+    option("--full", action="store_true", help="also what must not be concluded, and what was not tried"),
     JSON,
-    examples=("suture explain runs/ab", "suture explain runs/ab --margin 1 --chance 0.1"),
+    examples=("suture explain runs/ab", "suture explain runs/ab --margin 1 --full"),
 )
 def explain(chosen: Namespace) -> int:
-    """Say in words what the run in a folder says, and what it does not.
+    """Answer five questions about the run in a folder.
 
-    Say in words and numbers what a run says, what must not be concluded from it, and what was not tried. Reads
-    similarities.parquet and complexity.parquet if suture compare and suture complexity wrote them there.
+    Does it work? Does it need what the sender has learned, what the receiver has learned, the right pairs? Whose
+    mistakes does it make? With --full also what must not be concluded and what was not tried, for which
+    similarities.parquet and complexity.parquet are read if suture compare and suture complexity wrote them there.
     """
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.explain import explain
@@ -41,7 +43,7 @@ def explain(chosen: Namespace) -> int:
     if chosen.json:
         output.show_json(asdict(said))
         return 0
-    output.show_text(output.in_options(str(said)))
+    output.show_text(output.in_options(said.full if chosen.full else str(said)))
     return 0
 
 

@@ -77,7 +77,7 @@ def localise(chosen: Namespace) -> int:
     data, networks = load_with_networks(chosen, [chosen.carrier, chosen.reference])
     carrier, reference = networks.values()
     made, fitted = trait(data), vary(data, *fit_variants)
-    if chosen.controls == "all":
+    if chosen.controls == "default":
         settings["controls"] = None  # all that suit the trait
     trials = localise(made, carrier, reference, data=data, fit_data=fitted, at=seams, **settings)
     table, folder = measure(chosen, trials, f"{made.name}, {carrier.name} ↔ {reference.name}", fitted)

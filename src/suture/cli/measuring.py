@@ -34,13 +34,13 @@ from suture.common.errors import SutureError
 from suture.common.names import make
 from suture.common.sizes import parse_size
 
-CONTROLS = NameOption("control", also=("all", "none"), many=True)
+CONTROLS = NameOption("control", also=("default", "none"), many=True)
 _FAMILY = "conv, linear, low-rank,rank=8, …; by default what suits the two shapes"
 _FITS = (
     "how stitches are fitted: converged, quick, task-loss, least-squares, match-activations, best-of, random, or a "
     "published fit such as bansal2021; quick,steps=100 changes a setting"
 )
-_CONTROLS = "all, none, or names separated by commas; baselines too, such as all,linear-probe"
+_CONTROLS = "default, none, or names separated by commas; baselines too, such as default,linear-probe"
 _EXTEND = "let the folder --out take the trials of another plan than its own"
 
 
@@ -48,7 +48,7 @@ _HOW = (
     *data_options(required=True),
     option("--stitch", type=NameOption("stitch"), metavar="FAMILY", help=_FAMILY),
     option("--fit", type=NameOption("fit"), default="converged", help=_FITS),
-    option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
+    option("--controls", type=CONTROLS, default="default", help=_CONTROLS),
     option(
         "--fit-samples",
         type=number_or_all,

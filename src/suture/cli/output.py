@@ -105,13 +105,13 @@ def width() -> int:
 
 def curve_parts(table: Any, score: str | None = None) -> Parts:
     """Return what is printed of a curve. Raises ``DataError`` if the table is no curve."""
-    from suture.measurement.tables.curve import arrange_curve
-    from suture.measurement.tables.explain import say_curve
+    from suture.measurement.tables.read import read_table
+    from suture.measurement.tables.say import say_curve
     from suture.reports.terminal import curve as screen
 
-    shown = arrange_curve(table, score)
-    said = ["\n".join(say_curve(shown))]
-    return [*_verdict(table, score), [screen.curve_heading(shown)], [screen.curve_table(shown, width())], said]
+    reading = read_table(table, score)
+    tables = [screen.curve_table(reading.curve, width()), *screen.answers_table(reading, width())]
+    return [[screen.curve_heading(reading.curve)], tables, ["\n".join(say_curve(reading))]]
 
 
 def trait_parts(found: Any) -> Parts:
@@ -121,43 +121,30 @@ def trait_parts(found: Any) -> Parts:
     return [[screen.trait_heading(found)], [screen.trait_table(found)], [str(found)]]
 
 
-def _verdict(table: Any, score: str | None) -> Parts:
-    """Return the verdict on a single pair of networks, if the score is a fraction."""
-    from suture.common.errors import DataError
-    from suture.measurement.tables.curve import arrange_pairs
-    from suture.measurement.tables.table import main_score
-    from suture.measurement.tables.verdicts import say_verdict
-
-    try:
-        pairs = arrange_pairs(table, score or main_score(table))
-    except DataError:
-        return []
-    return [[f"{say_verdict(pairs[0])}."]] if len(pairs) == 1 and pairs[0].percent else []
-
-
 def matrix_parts(table: Any, score: str | None = None) -> Parts:
     """Return what is printed of matrices, with their summary by depth. Raises ``DataError`` if it is no matrix."""
-    from suture.measurement.tables.explain import say_matrix
-    from suture.measurement.tables.matrix import arrange_matrix
+    from suture.measurement.tables.read import read_table
+    from suture.measurement.tables.say import say_matrix
     from suture.reports.terminal import matrix as grids
 
-    shown = arrange_matrix(table, score)
+    reading = read_table(table, score)
+    shown = reading.matrix
     return [
-        *_verdict(table, score),
         [grids.matrix_heading(shown)],
         grids.matrix_tables(shown, width()),
         grids.depth_tables(shown, width()),
-        ["\n".join(say_matrix(shown))],
+        ["\n".join(say_matrix(reading))],
     ]
 
 
 def finish_curve(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print the table of a curve, draw its figure, say what failed, and return the exit code."""
+    from suture.measurement.tables.read import read_table
     from suture.reports.figures import curve as figures
 
     files = [] if folder is None else [folder / "table.parquet"]
     if folder is not None and (table["status"] == "ok").any():
-        files += figures.save(figures.curve(table), folder / "curve")
+        files += figures.save(figures.curve(read_table(table)), folder / "curve")
     return hand_over(chosen, table, files, curve_parts(table))
 
 
@@ -165,6 +152,7 @@ def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print matrices and their summary by depth, draw their figure, say what failed, and return the exit code."""
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.by_depth import by_depth
+    from suture.measurement.tables.read import read_table
     from suture.reports.figures import curve as figures
     from suture.reports.figures import matrix as heatmaps
 
@@ -173,7 +161,7 @@ def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
     if folder is not None:
         files += [folder / "table.parquet", tables.save(summary, folder / "depth.parquet")]
         if (table["status"] == "ok").any():
-            files += figures.save(heatmaps.matrix(table), folder / "matrix")
+            files += figures.save(heatmaps.matrix(read_table(table)), folder / "matrix")
     return hand_over(chosen, table, files, matrix_parts(table), {"by_depth": records(summary)})
 
 

@@ -283,7 +283,7 @@ def _attend_in_float32(joint: Joint, dtype: torch.dtype) -> None:
             node.replace_input_with(read, instead)
         with graph.inserting_after(node):
             narrow = graph.call_method("to", (node, dtype))
-        node.replace_all_uses_with(narrow, delete_user_cb=lambda user, narrow=narrow: user is not narrow)  # type: ignore[misc]
+        node.replace_all_uses_with(narrow, delete_user_cb=lambda user, narrow=narrow: user is not narrow)
 
 
 def _widen(x: Tensor) -> Tensor:

@@ -4,18 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
-from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
-from suture.measurement.tables.explain import say_curve, say_matrix, say_open
+from suture.measurement.tables.curve import PLAIN, Curve, over_words, without_sender
 from suture.measurement.tables.matrix import (
     Matrix,
-    arrange_matrix,
     arrange_similarities,
     lay_cells,
     lay_strip,
@@ -23,21 +20,16 @@ from suture.measurement.tables.matrix import (
     show_of,
 )
 from suture.measurement.tables.onset import Onset, onset
-from suture.measurement.tables.table import main_score, not_converged, rows_of, say_quick, summary, works_apart
+from suture.measurement.tables.read import Reading, View, of_rows, pairs_of, trait_of
+from suture.measurement.tables.say import headline, say_curve, say_matrix, say_open
+from suture.measurement.tables.table import not_converged, rows_of, say_quick, summary
 from suture.reports.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.reports.style import SERIES, name_of, place_of
 
-View = Literal["trait", "curve", "curves", "matrix"]
-
+_ASIDE = ("itself", "untrained both", "shuffled pairs")  #: drawn if that is asked for
 _TRAINED = "trained sender"  #: what the trials themselves are called beside their controls
 _MOST = 12  #: curves that are drawn
 _DIGITS = 2  #: of an index of similarity
-
-
-def scores_of(table: pd.DataFrame) -> list[str]:
-    """Return the scores of a table, the main one first."""
-    first = main_score(table)
-    return sorted(dict.fromkeys(map(str, table["score"])), key=lambda score: score != first)
 
 
 # --- what a table can be read as --------------------------------------------------------------------------------------
@@ -57,75 +49,46 @@ class Evidence:
     rest: Sequence[str] = ()
 
 
-def view_of(table: pd.DataFrame) -> View:
-    """Return how to show a table: as it was planned, a trait stitched both ways, a matrix, a curve or several.
-
-    Whatever was planned, only a matrix can show several cuts of a sender that lead to one of the receiver, and networks
-    that are joined at one seam each.
-    """
-    plain = table[table["control"] == ""] if "control" in table else table
-    seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
-    pairs = pairs_of(seams)
-    planned = set(plain["plan"]) if "plan" in plain else {""}
-    if planned == {"trait"} and len(pairs) == 2:
-        return "trait"
-    several_to_one = seams.duplicated(["sender", "receiver", "receiver_cut"]).any()
-    if planned == {"matrix"} or several_to_one or len(pairs) == len(seams) > 1:
-        return "matrix"
-    return "curve" if len(pairs) < 2 else "curves"
-
-
-def pairs_of(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return the pairs (sender, receiver) of some rows, each once."""
-    return list(rows[["sender", "receiver"]].drop_duplicates().itertuples(index=False, name=None))
-
-
-def trait_of(table: pd.DataFrame) -> tuple[str, str, str]:
-    """Return the trait that a table of ``localise`` is of, its carrier and its reference."""
-    carrier, reference = pairs_of(table[table["control"] == ""])[0]
-    return str(table["score"].iloc[0]), carrier, reference
-
-
-def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Evidence:
-    """Read a table as what it is; as curves or a matrix if a trait cannot be placed."""
-    views: dict[View, tuple[Callable[[pd.DataFrame, pd.DataFrame | None], Evidence], ...]] = {
+def evidence(readings: Sequence[Reading], similarities: pd.DataFrame | None = None) -> Evidence:
+    """Read a table, its main score first, as what it is; as curves or a matrix if a trait cannot be placed."""
+    views: dict[View, tuple[Callable[[Sequence[Reading], pd.DataFrame | None], Evidence], ...]] = {
         "trait": (_localised, _curves, _matrix),
         "matrix": (_matrix,),
     }
-    for arrange in views.get(view_of(table), (_curves, _matrix)):
+    for arrange in views.get(readings[0].kind, (_curves, _matrix)):
         try:
-            return arrange(table, similarities)
+            return arrange(readings, similarities)
         except DataError:
             continue
     note = "This table is neither one curve nor one matrix, so nothing is drawn; suture table shows its rows."
     return Evidence((), (), rest=(note,))
 
 
-def _curves(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
+def _curves(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Evidence:
     """Return a curve for each pair of networks, if each is one."""
+    table = readings[0].table
     pairs = pairs_of(table[table["control"] == ""])
     rest: list[Chart] = [similarity(similarities)] if similarities is not None and len(similarities) else []
     if len(pairs) < 2:
-        return Evidence(
-            [curve(table, similarities), *rest], say_curve(arrange_curve(table, scores_of(table)[0]), places=False)
-        )
-    charts, said = [], []
+        return Evidence([curve(readings, similarities), *rest], say_curve(readings[0]))
+    charts, said = [], [headline(readings[0])]
     for sender, receiver in pairs[:_MOST]:
         held = table[(table["receiver"] == receiver) & (without_sender(table) | (table["sender"] == sender))]
-        charts.append(curve(held, similarities))
-        said += [f"{sender} → {receiver}: {one}" for one in say_curve(arrange_curve(held, scores_of(held)[0]))[:1]]
+        own = [of_rows(reading, held) for reading in readings]
+        charts.append(curve(own, similarities))
+        said += [f"{sender} → {receiver}: {one}" for one in say_curve(own[0])[:1]]
     more = len(pairs) - _MOST
     note = f"{more} more pairs of networks are not drawn; suture table shows their rows."
-    return Evidence([*charts, *rest], said, rest=(note,) if more > 0 else ())
+    return Evidence([*charts, *rest], list(filter(None, said)), rest=(note,) if more > 0 else ())
 
 
-def _matrix(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
-    said = say_matrix(arrange_matrix(table, scores_of(table)[0]), places=False)
-    return Evidence([matrix(table, similarities)], said)
+def _matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Evidence:
+    return Evidence([matrix(readings, similarities)], say_matrix(readings[0]))
 
 
-def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
+def _localised(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Evidence:
     """Return where a trait lies."""
+    table = readings[0].table
     plain = table[table["control"] == ""]
     trait, carrier, other = trait_of(table)
     found = onset(table, trait, carrier, other)
@@ -133,20 +96,22 @@ def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Eviden
     rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]
     said += say_open(not_converged(rows).to_numpy(bool), "trials")
     asked = f"Which layers of {carrier} make the difference to {other} in {trait}? Stitched both ways. "
-    charts = [localisation(table, found), *_curves(table, similarities).charts]
+    charts = [localisation(table, found), *_curves(readings, similarities).charts]
     return Evidence(charts, said, title=f"Where {trait} lies in {carrier}", asked=asked)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores: Sequence[str] = ()) -> Chart:
-    """Arrange a table of one sender and one receiver along the cuts: its scores, or some of them, and indices.
+def curve(readings: Sequence[Reading], similarities: pd.DataFrame | None = None) -> Chart:
+    """Arrange scores of one sender and one receiver along the cuts, and indices beside them.
 
-    Raises ``DataError`` if it lacks a score, or is more than one curve.
+    Raises ``DataError`` if a reading is more than one curve.
     """
-    shown = [arrange_curve(table, score) for score in scores or scores_of(table)]
+    shown, table = [reading.curve for reading in readings], readings[0].table
     first = shown[0]
+    # The lines that answer a question, and whatever was asked for by name; the others on demand.
+    aside = _ASIDE if {"untrained sender", "untrained receiver"} & {*first.controls} else ()
     plain = f"{first.sender} → {first.receiver}"
 
     def line(of: Curve, kind: str, column: str, scale: float) -> Line:
@@ -154,8 +119,7 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores:
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
         failed = np.array([(kind, cut) in of.failed for cut in first.cuts], bool)
         open_ = not_converged(rows).to_numpy(bool)
-        apart = works_apart(rows).to_numpy(bool) & (kind == PLAIN)  # of controls the tables say it
-        return Line(kind, name_of(kind, plain), value, low, high, failed, open=open_, apart=apart)
+        return Line(kind, name_of(kind, plain), value, low, high, failed, hidden=kind in aside, open=open_)
 
     measures: list[Measure] = []
     for of in shown:
@@ -218,9 +182,9 @@ def _indices(found: pd.DataFrame, seams: Iterable[Ends], name: str) -> Iterator[
 # --- matrices ---------------------------------------------------------------------------------------------------------
 
 
-def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange a table as a matrix of sender cuts × receiver cuts. Raises ``DataError`` if it is none."""
-    shown = [arrange_matrix(table, score) for score in scores_of(table)]
+def matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None = None) -> Chart:
+    """Arrange scores as matrices of sender cuts × receiver cuts. Raises ``DataError`` if a reading is none."""
+    shown, table = [reading.matrix for reading in readings], readings[0].table
     first = shown[0]
     if not first.senders:
         raise DataError("the table has no sender that is a network")
@@ -272,9 +236,8 @@ def _of_matrix(shown: Matrix, table: pd.DataFrame) -> Iterator[Measure]:
             return lay_cells(rows, column + end, shown.senders, shown.receivers).ravel() * scale
 
         failed = shown.failed[kind].ravel()
-        marks = shown.open[kind].ravel(), shown.apart[kind].ravel()
         ends = laid(""), laid("_low"), laid("_high")
-        return Line(kind, name_of(kind, _TRAINED), *ends, failed, strip, open=marks[0], apart=marks[1])
+        return Line(kind, name_of(kind, _TRAINED), *ends, failed, strip, open=shown.open[kind].ravel())
 
     return _score_and_penalty(shown, [*shown.panels, *shown.strips], over, line)
 

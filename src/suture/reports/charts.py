@@ -17,7 +17,6 @@ from suture.reports.style import SERIES, look_of
 SCORE, PENALTY, DIFFERENCE, SIMILARITY = "Score", "Penalty", "Difference", "Similarity"  #: what a measure shows
 Bright = Literal["high", "low", "middle"]  #: which end of a scale is bright
 OPEN = "not converged: the penalty is an upper bound"  #: what a hollow point, a ring in a cell and a ° mean
-APART = "works on activations the receiver never had"  #: what a cross on a point and a † mean
 THRESHOLD = "threshold"  #: the level that a claim names
 
 
@@ -39,7 +38,6 @@ class Line:
     looks: tuple[tuple[str, str, str], ...] = ()  #: colour, marker, dashes if the kind has none; of each bar
     seeds: Numbers | None = None  #: (seeds, places): the values that the means are of
     open: Mask | None = None  #: where a fit had not converged, of those that can say so
-    apart: Mask | None = None  #: where a stitch works on what the receiver never saw in training
 
     @classmethod
     def of(cls, kind: str, name: str, value: Numbers) -> "Line":
@@ -56,11 +54,6 @@ class Line:
     def is_open(self) -> Mask:
         """Where there is a value whose fit had not converged."""
         return np.isfinite(self.value) & (self.open if self.open is not None else False)
-
-    @property
-    def is_apart(self) -> Mask:
-        """Where there is a value of a stitch that works on what the receiver never saw in training."""
-        return np.isfinite(self.value) & (self.apart if self.apart is not None else False)
 
     @property
     def is_group(self) -> bool:
@@ -148,11 +141,11 @@ class Measure:
         return "[" + ", ".join(f"{end:z.{self.digits}f}" for end in (low, high)) + "]"
 
     def cell(self, line: Line, place: int, unit: bool = False) -> tuple[str, str]:
-        """Write a value, marked ° if not converged, † if told apart and * if some seeds failed, and its interval."""
+        """Write a value, marked ° if not converged and * if some seeds failed, and its interval."""
         value, failed = self.written(float(line.value[place]), unit), bool(line.failed[place])
         if not value:
             return ("failed" if failed else ""), ""
-        marks = "°" * bool(line.is_open[place]) + "†" * bool(line.is_apart[place]) + "*" * failed
+        marks = "°" * bool(line.is_open[place]) + "*" * failed
         return value + marks, self.interval(line, place)
 
 
@@ -204,8 +197,6 @@ class Chart:
         if any(line.is_open.any() for measure in self.measures for line in measure.lines):
             mark = "A ring in a cell" if self.rows else "A faint bar" if self.kind == "bars" else "A hollow point"
             said += f" {mark}, and ° in the tables, means {OPEN}."
-        if any(line.is_apart.any() for measure in self.measures for line in measure.lines):
-            said += f" A cross, and † in the tables, means {APART}."
         return said
 
     def grids(self) -> Iterator[Grid]:

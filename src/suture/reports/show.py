@@ -7,7 +7,8 @@ import pandas as pd
 
 from suture.common.errors import DataError, SutureError
 from suture.common.validation import check_kind
-from suture.reports.arrange import trait_of, view_of
+from suture.measurement.tables.read import read_table, trait_of
+from suture.measurement.tables.table import check_similarities
 from suture.reports.export import read_tables
 from suture.reports.html import Run, read, render
 from suture.runs.store.files import write_page
@@ -38,13 +39,13 @@ def plot(
     if "index" in table and "stitched" not in table:
         return matrices.similarities(table)
     if similarities is not None:
-        return curves.beside(table, similarities, score)
-    view = view_of(table) if "sender_cut" in table else "curve"
-    if view == "matrix":
-        return matrices.matrix(table, score)
-    if view == "trait" and score is None:
+        check_similarities(similarities)
+    reading = read_table(table, score, margin)
+    if similarities is None and reading.kind == "matrix":
+        return matrices.matrix(reading)
+    if similarities is None and reading.kind == "trait" and score is None:
         return curves.localisation(table, *trait_of(table))[0]
-    return curves.curve(table, score, margin)
+    return curves.curve(reading, similarities)
 
 
 def report(source: Source, file: str | Path = "report.html", other: Source | None = None) -> Path:

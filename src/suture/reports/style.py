@@ -1,9 +1,10 @@
 """How kinds of trial, lines and names look, in figures to print, on the page and in tables for the terminal."""
 
 import re
+from dataclasses import dataclass
 
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.verdicts import Verdict
+from suture.measurement.tables.questions import BOTH, CLOSE, NEITHER, NO, RECEIVERS, SENDERS, YES
 
 #: Colour (Okabe & Ito's, which the colour-blind tell apart), marker and order of every kind of trial.
 LOOK = {
@@ -24,14 +25,26 @@ SERIES = (
 OTHERS = (("#56B4E9", "P"), ("#000000", "*"), ("#8C6D31", "<"), ("#5254A3", ">"))
 
 
+@dataclass(frozen=True)
+class Mark:
+    """How an answer looks: its colour, its marker in a figure, whether that is hollow, and the letter of a text."""
+
+    colour: str
+    marker: str
+    hollow: bool
+    glyph: str
+
+
+#: Yes and no differ in shape as well as in colour; whose mistakes are made is a letter.
 MARKS = {
-    "works": ("#0072B2", "o", False),
-    "explained": ("#000000", "o", False),
-    "fails": ("#D55E00", "X", False),
-    "undecided": ("#777777", "$?$", False),
-    "not converged": ("#777777", "o", True),
-    "not judged": ("#777777", "$!$", False),
-}  #: colour, marker and whether it is hollow, of every kind of verdict; what a control explains looks like it
+    YES: Mark("#0072B2", "o", False, "●"),
+    NO: Mark("#D55E00", "o", True, "○"),
+    CLOSE: Mark("#777777", "$?$", False, "?"),
+    SENDERS: Mark("#222222", "$S$", False, "S"),
+    RECEIVERS: Mark("#222222", "$R$", False, "R"),
+    BOTH: Mark("#222222", "$B$", False, "B"),
+    NEITHER: Mark("#777777", "$N$", False, "N"),
+}
 
 
 def place_of(kind: str) -> int:
@@ -42,11 +55,6 @@ def place_of(kind: str) -> int:
 def look_of(kind: str) -> tuple[str, str]:
     """Return the colour and the marker of a kind of trial; a user's own kind has the same ones every time."""
     return LOOK[kind] if kind in LOOK else OTHERS[sum(map(ord, kind)) % len(OTHERS)]
-
-
-def mark_of(verdict: Verdict) -> tuple[str, str, bool]:
-    """Return the colour and the marker of a verdict, and whether it is hollow."""
-    return (*look_of(verdict.control), False) if verdict.control else MARKS[verdict.kind]
 
 
 def name_of(kind: str, plain: str) -> str:

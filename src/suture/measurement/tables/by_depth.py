@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from suture.common.errors import DataError
 from suture.core.network.cuts import OUTPUT
-from suture.measurement.tables.table import check_columns, main_score, not_converged, rows_of, works_apart
+from suture.measurement.tables.table import check_columns, main_score, not_converged, rows_of
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
 POOLED = "all"  #: the sender and the receiver of a row over several pairs of networks
@@ -42,21 +42,19 @@ def cells(table: pd.DataFrame, score: str | None = None, told_apart: Sequence[st
 
     Columns: what tells matrices apart (with ``stitch``, see above, named among those that ``told_apart`` says), the
     cuts and their depths, ``stitched``, ``sender_score`` and ``receiver_score`` (missing if every trial failed),
-    ``trials``, and how many of them ``failed``, were ``open``, not converged, or ``apart`` (``works_apart``). Raises
-    ``DataError`` if the table lacks the score, or mixes stitches so that no matrix can be made of them.
+    ``trials``, and how many of them ``failed`` or were ``open``, not converged. Raises ``DataError`` if the table lacks
+    the score, or mixes stitches so that no matrix can be made of them.
     """
     check_columns(table, ("score", "status", "network_seed", *_PLACE))
     rows = rows_of(table, score or main_score(table)).reset_index(drop=True)
     rows = rows.assign(stitch=_families(rows, told_apart), failures=(rows["status"] == "failed").astype("int64"))
     rows["unfinished"] = not_converged(rows).astype("int64")
-    rows["elsewhere"] = works_apart(rows).astype("int64")
     places = [*_MATRIX, *_PLACE]
     rows["cell"] = rows.groupby(places, sort=False, dropna=False).ngroup()
     counts = rows.groupby("cell").agg(
         trials=("failures", "size"),
         failed=("failures", "sum"),
         open=("unfinished", "sum"),
-        apart=("elsewhere", "sum"),
     )
     measured = rows[rows["status"] == "ok"].astype(dict.fromkeys(_MEANS, "float64"))
     of_networks = measured.groupby(["cell", "network_seed"], dropna=False)[_MEANS].mean()

@@ -24,7 +24,6 @@ from suture.measurement.tables.table import (
     not_converged,
     rows_of,
     summary,
-    works_apart,
 )
 
 PLAIN = ""  #: the control of the trial itself
@@ -59,6 +58,10 @@ class Estimates:
         down = np.hypot(self.value - self.low, other.high - other.value)
         up = np.hypot(self.high - self.value, other.value - other.low)
         return Estimates(value, value - down, value + up)
+
+    def moved(self, by: Numbers) -> "Estimates":
+        """Return the values and their intervals moved by so much."""
+        return Estimates(self.value + by, self.low + by, self.high + by)
 
     def within(self, margin: float) -> Mask:
         """Return which intervals lie at or below the margin."""
@@ -153,6 +156,23 @@ class Curve:
         """Return where the fit says that it had not converged; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
 
+    def is_sure(self, control: str = PLAIN) -> Mask:
+        """Return where the fit says that it had converged."""
+        rows = self.line(control)
+        if "converged" not in rows:
+            return np.zeros(len(rows), bool)
+        return rows["converged"].astype("boolean").fillna(False).to_numpy(bool)
+
+    def guessing(self, chance: float | None = None) -> Numbers:
+        """Return the score of guessing at every seam, as ``scores`` counts it; nan where it is not known.
+
+        ``chance`` is in the score's unit, and takes the place of what the table says.
+        """
+        rows = self.plain
+        known = rows["chance"].to_numpy(float) if "chance" in rows else np.full(len(rows), np.nan)
+        known = known if chance is None else np.full(len(rows), chance)
+        return known * (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
+
     @property
     def never_known(self) -> str:
         """The fits of the trials themselves that cannot say whether they have converged, such as ``Quick()``."""
@@ -162,10 +182,6 @@ class Curve:
         """Return where the trial of a control failed, or one of its seeds."""
         cuts = {cut for kind, cut in self.failed if kind == control or (control == NOISE and kind.startswith(NOISE))}
         return np.array([cut in cuts for cut in self.cuts], bool)
-
-    def is_apart(self, control: str = PLAIN) -> Mask:
-        """Return where the stitch works, but on what the receiver never saw in training."""
-        return works_apart(self.line(control)).to_numpy(bool)
 
     def is_doubtful(self) -> Mask:
         """Return where networks are not to be trusted, by the trial itself or by the receiver stitched to itself."""

@@ -1,4 +1,4 @@
-"""Tables as a notebook shows them: the verdict first, then a row a cut; every other way of looking is pandas's own."""
+"""Tables as a notebook shows them: the headline first, then a row a cut; every other way of looking is pandas's own."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,9 +9,10 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.html import to_html
-from suture.measurement.tables.curve import Curve, arrange_pairs
-from suture.measurement.tables.table import main_score, say_warnings
-from suture.measurement.tables.verdicts import judge, say_verdict
+from suture.measurement.tables.curve import Curve
+from suture.measurement.tables.questions import Answered
+from suture.measurement.tables.read import Reading, read_table
+from suture.measurement.tables.say import asked, headline, name_question, say_mark
 
 _MOST = 6  #: pairs of networks that are shown
 
@@ -31,31 +32,33 @@ def _say(table: pd.DataFrame) -> str:
 
 def _measured(table: pd.DataFrame) -> Iterator[str]:
     """Yield what is shown of each pair of networks."""
-    for line in say_warnings(table):
+    reading = read_table(table)
+    for line in reading.warnings:
         yield to_html((line,), ())
-    pairs = arrange_pairs(table, main_score(table))
-    for pair in pairs[:_MOST]:
-        yield _pair(pair)
-    more = len(pairs) - _MOST
+    said = headline(reading)
+    if len(reading.pairs) > 1 and said:
+        yield to_html((said,), ())
+    for pair, answered in list(zip(reading.pairs, reading.answered, strict=True))[:_MOST]:
+        yield _pair(pair, answered, reading, said if len(reading.pairs) == 1 else "")
+    more = len(reading.pairs) - _MOST
     if more > 0:
         yield f"<p>and {more} more pairs of networks</p>"
 
 
-def _pair(pair: Curve) -> str:
+def _pair(pair: Curve, answered: Answered, reading: Reading, said: str) -> str:
     scale, digits, unit = (100.0, 1, "%") if pair.percent else (1.0, 3, pair.unit.replace("raw", ""))
-    verdicts = judge(pair) if pair.percent else ()
+    questions = [question for question in asked(reading) if question in answered]
     headings = [pair.one, f"stitched {unit}".strip(), f"penalty {pair.penalty_unit}".strip(), *pair.controls]
     lines = [pair.plain, *(pair.line(kind) for kind in pair.controls)]
     rows = []
     for i, label in enumerate(pair.labels):
         stitched, *controls = (_number(scale * line["stitched"].iloc[i], digits) for line in lines)
         row = [label, stitched, _number(pair.penalties().value[i], digits), *controls]
-        verdict = [verdicts[i].said] if verdicts else []
-        rows.append([*row, *verdict])
-    above = say_verdict(pair) if verdicts else f"{pair}: {pair.score}"
+        rows.append([*row, *(say_mark(reading, question, answered[question].marks[i]) for question in questions)])
     own = _number(scale * pair.parent("receiver"), digits)
     below = f"{pair.receiver} alone: {own} {unit}. The table has the intervals; suture.explain(table) says more."
-    return to_html([*headings, *(["verdict"] if verdicts else [])], rows, above, below)
+    named = [name_question(reading, question) for question in questions]
+    return to_html([*headings, *named], rows, said or f"{pair}: {pair.score}", below)
 
 
 def _number(value: Any, digits: int) -> str:

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.compare import check_similarities
 from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
 from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
-from suture.measurement.tables.table import check_single, main_score
+from suture.measurement.tables.table import check_similarities, check_single, main_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,6 @@ class Matrix:
     strips: dict[str, Numbers]  #: by control: (receiver cuts,)
     failed: dict[str, Mask]  #: by control, shaped as its panel or strip: where a trial failed
     open: dict[str, Mask]  #: by control, likewise: where a fit had not converged, of those that can say so
-    apart: dict[str, Mask]  #: by control, likewise: where a stitch works on what the receiver never saw
     parents: dict[str, tuple[Numbers, Numbers]]  #: by control with a panel: senders alone and receivers alone
     rises: bool  #: whether more of the score is better
     table: pd.DataFrame  #: that it was arranged from
@@ -114,10 +112,10 @@ def arrange_matrix(table: pd.DataFrame, score: str | None = None) -> Matrix:
     receivers = _blocks(pd.concat([held, apart]), "receiver")
     panels = {kind: held[held["control"] == kind] for kind in sorted(dict.fromkeys(held["control"]), key=bool)}
     strips = {kind: apart[apart["control"] == kind] for kind in dict.fromkeys(apart["control"])}
-    failed, open_, beyond = (
+    failed, open_ = (
         {kind: lay_cells(rows, counted, senders, receivers) > 0 for kind, rows in panels.items()}
         | {kind: lay_strip(rows, counted, receivers) > 0 for kind, rows in strips.items()}
-        for counted in ("failed", "open", "apart")
+        for counted in ("failed", "open")
     )
     return Matrix(
         score=score,
@@ -128,7 +126,6 @@ def arrange_matrix(table: pd.DataFrame, score: str | None = None) -> Matrix:
         strips={kind: lay_strip(rows, "stitched", receivers) for kind, rows in strips.items()},
         failed=failed,
         open=open_,
-        apart=beyond,
         parents={
             kind: (_alone(rows, "sender", senders), _alone(rows, "receiver", receivers))
             for kind, rows in panels.items()
@@ -197,7 +194,7 @@ def arrange_similarities(similarities: pd.DataFrame) -> dict[str, Matrix]:
         panels = {PLAIN: values}
         name = f"{index}{shown.words}"
         made[name] = Matrix(
-            name, "raw", senders, receivers, panels, {}, failed, failed, failed, {}, rises=True, table=similarities
+            name, "raw", senders, receivers, panels, {}, failed, failed, {}, rises=True, table=similarities
         )
     return made
 

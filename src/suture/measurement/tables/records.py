@@ -17,6 +17,7 @@ from suture.common.devices import CPU, name_device
 from suture.common.processor import processor
 from suture.core.network.network import Network
 from suture.core.saving import describe, suture_version, to_plain, to_safetensors
+from suture.measurement.scores.pooled import default_scores
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 
 Record = dict[str, Any]
@@ -58,6 +59,7 @@ def record(result: Measurement | Failure) -> Record:
         "gained": None if result.gained is None else asdict(result.gained),
         "validation_loss": None if isnan(result.validation_loss) else result.validation_loss,
         "alone": dict(result.alone),
+        "chance": {default_scores(result.trial.task)[0].name: result.trial.facts.chance},
         "outcomes": "" if result.outcomes is None else result.outcomes.pack(),
         "notes": [*(f"Warning: {said}" for said in result.warnings), *result.notes],
         "curve": [asdict(point) for point in result.curve],

@@ -51,6 +51,7 @@ COLUMNS: dict[str, str] = {
     "stitched_high": "float64",
     "sender_score": "float64",  # empty if undefined
     "receiver_score": "float64",
+    "chance": "float64",  # of guessing, a constant answer; empty if unknown
     "penalty": "float64",  # pp if the unit is a fraction, else the unit; positive is worse
     "penalty_low": "float64",
     "penalty_high": "float64",
@@ -77,6 +78,28 @@ COLUMNS: dict[str, str] = {
     "warning": "str",  # why the networks are not to be trusted, empty if they are
 }
 
+#: Every column of a table of similarities, in order, with its type.
+SIMILARITIES: dict[str, str] = {
+    "sender": "str",
+    "receiver": "str",
+    "sender_cut": "str",
+    "receiver_cut": "str",
+    "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
+    "receiver_depth": "float64",
+    "index": "str",  # its name, with the settings that are not the default
+    "value": "float64",  # empty if layers have other numbers of positions
+    "samples_as": "str",  # flattened, pixels, mean, first, last
+    "score_data": "str",
+    "n": "Int64",  # images
+    "chance": "float64",  # the mean of the value over permutations; this and what follows is empty without any
+    "calibrated": "float64",  # (value - chance) / (best - chance): 0 by chance, 1 for layers that are the same
+    "p": "float64",  # family-wise, over all pairs of this index in the table
+    "low": "float64",  # 95 % interval of the calibrated value over images
+    "high": "float64",
+    "direction": "str",  # similarity: a higher value is more alike; distance: a lower one
+}
+SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
+
 _IDENTITY = [
     *("study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"),
     *("stitch", "fit", "control", "fit_data", "score_data", "score", "unit"),
@@ -87,7 +110,7 @@ _APART = [f"apart_{name}{end}" for name in MEASURES for end in ("", "_low", "_hi
 _LATER: dict[str, str | float] = {
     **dict.fromkeys(_APART, float("nan")),
     "start": "",
-    **dict.fromkeys(("gained", "gained_error"), float("nan")),
+    **dict.fromkeys(("chance", "gained", "gained_error"), float("nan")),
     **dict.fromkeys(("task", "plan", "versions", "outcomes", "device", "warning"), ""),
 }  #: what older tables lack: unknown
 
@@ -97,7 +120,7 @@ OVER_NETWORKS = "t over network seeds"
 OVER_STITCHES = "t over stitch seeds and test samples"
 OVER_SAMPLES = "test samples"
 _AVERAGED = [
-    *("stitched", "sender_score", "receiver_score", "penalty", "representation_error", *_APART),
+    *("stitched", "sender_score", "receiver_score", "chance", "penalty", "representation_error", *_APART),
     *("steps", "gained", "gained_error", "seconds"),
 ]
 
@@ -129,7 +152,11 @@ def _rows(trial: Described, result: Record) -> list[Row]:
     measured["start"] = result.get("start", "")
     if (gained := result.get("gained")) is not None:  # records written before have neither
         measured |= {"gained": 100 * gained["value"], "gained_error": 100 * gained["error"]}
-    return [row | measured | _estimates(result["scores"][row["score"]]) for row in scores]
+    chances = result.get("chance") or {"accuracy": result.get("alone", {}).get("chance")}  # where older records have it
+    return [
+        row | measured | _estimates(result["scores"][row["score"]]) | {"chance": chances.get(row["score"])}
+        for row in scores
+    ]
 
 
 def _estimates(score: Record) -> Row:
@@ -201,6 +228,20 @@ def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str
         raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
 
 
+def check_similarities(similarities: pd.DataFrame) -> None:
+    """Raise ``DataError`` if a table is none of ``compare``, is empty, or has two values of an index at one seam."""
+    check_columns(similarities, SIMILARITIES, "similarities")
+    if similarities.empty:
+        raise DataError("this is no table of similarities: it has no row")
+    twice = similarities[similarities.duplicated([*SEAM, "index"])]
+    if len(twice):
+        one = twice.iloc[0]
+        raise DataError(
+            f"the table has several values of {one['index']} at one seam, {one['sender']} → {one['receiver']} at "
+            f"{one['sender_cut']} → {one['receiver_cut']}; keep one samples_as and one score_data"
+        )
+
+
 def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table of measurements with the columns that older ones lack, at their places and unknown."""
     missing = [name for name in _LATER if name not in table]
@@ -236,17 +277,6 @@ def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
     for name in MEASURES:
         either |= (ends[f"apart_{name}_low"] > APART) | (ends[f"apart_{name}_high"] < 1 - APART)
     return either
-
-
-def works_apart(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return where a stitch works, the whole interval of its penalty within ``MARGIN`` pp, and is ``told_from_own``.
-
-    Not into an untrained receiver, which never had activations to be told from.
-    """
-    if not {"penalty_high", "unit", "control"} <= {*rows}:
-        return pd.Series(False, index=rows.index)
-    works = (rows["unit"] == "fraction") & (rows["penalty_high"].astype("float64") <= MARGIN)
-    return works & ~rows["control"].isin(("untrained receiver", "untrained both")) & told_from_own(rows)
 
 
 def say_quick(table: pd.DataFrame) -> str:

@@ -143,7 +143,6 @@ DEFAULT: tuple[Control, ...] = (
     untrained_receiver,
     untrained_both,
     shuffled_pairs,
-    clustered_noise,
 )
 
 

@@ -118,8 +118,8 @@ class Settings:
     ) -> "Settings":
         """Return settings some of which are named as on the command line: ``"conv:3"``, ``"bansal2021,steps=4000"``.
 
-        Controls may be named together, ``"all,linear-probe"`` or ``"none"``. Raises ``DataError`` for a trait that is
-        scored on other data than these, which only ``localise`` makes.
+        Controls may be named together, ``"default,linear-probe"`` or ``"none"``. Raises ``DataError`` for a trait that
+        is scored on other data than these, which only ``localise`` makes.
         """
         made = cls(named("stitch", stitch), named("fit", fit), scores, name_controls(controls), seeds, network_seed)
         for score in made.scores or ():
@@ -149,7 +149,7 @@ def name_controls(given: Sequence[Control | str] | str, where: str = "") -> tupl
         return ()
     if "none" in words:
         raise SutureError(f"{where}: 'none' stands alone; leave it out, or give nothing else")
-    groups = [control.DEFAULT if word == "all" else (named("control", word, where),) for word in words]
+    groups = [control.DEFAULT if word == "default" else (named("control", word, where),) for word in words]
     return tuple(dict.fromkeys(one for group in groups for one in group))
 
 

@@ -25,15 +25,14 @@ from matplotlib.patches import Patch
 
 from suture.common.errors import DataError, OutputError
 from suture.core.network.network import Network
-from suture.measurement.compare import check_similarities
 from suture.measurement.scores.traits import Trait
-from suture.measurement.tables.curve import PLAIN, arrange_curve
+from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
-from suture.measurement.tables.table import MARGIN, main_score
-from suture.measurement.tables.verdicts import judge, say_verdict
+from suture.measurement.tables.read import Reading
+from suture.measurement.tables.say import asked, headline
 from suture.reports import arrange
-from suture.reports.charts import APART, OPEN, SIMILARITY, Chart, Line, Measure
-from suture.reports.figures.verdict import head, name_lines, name_marks, strip
+from suture.reports.charts import OPEN, SIMILARITY, Chart, Line, Measure
+from suture.reports.figures.verdict import head, mark_entries, name_lines, name_marks, strip
 from suture.reports.style import SERIES, shortened
 
 STYLE: dict[str, Any] = {
@@ -66,9 +65,6 @@ BROADER = 2.0  #: points by which a line is broader for each that covers it
 _LETTER = 4.4  #: points: the width of a letter of a name, on average
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 
-#: What marks a stitch that works on what the receiver never saw in training.
-CROSS: dict[str, Any] = {"marker": "x", "markersize": 3.6, "markeredgewidth": 0.7, "color": "black"}
-
 Entries = list[tuple[Artist, str]]
 
 
@@ -85,30 +81,15 @@ class Picture(Figure):
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def curve(table: pd.DataFrame, score: str | None = None, margin: float | None = None) -> Figure:
+def curve(reading: Reading, similarities: pd.DataFrame | None = None) -> Figure:
     """Draw a score of the stitched network at every cut, with its controls, its parents and 95 % intervals.
 
-    Above it stands the verdict, below it, if the score has one, its penalty in pp or in the score's unit, and a mark
-    for each cut. ``table`` holds one sender and one receiver, any seeds; ``margin`` is a penalty that counts as none,
-    3 pp if the score is a fraction. Raises ``DataError`` if it holds none of that score, or more than one curve.
+    Above it stands the headline, below it, if the score has one, its penalty in pp or in the score's unit, and a row of
+    marks for each question. The reading holds one sender and one receiver, any seeds. With ``similarities`` the indices
+    stand below, at the same cuts, calibrated if the table says so. Raises ``DataError`` if the reading is more than one
+    curve, or no seam of it was compared.
     """
-    return _curve(table, score or main_score(table), margin)
-
-
-def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = None) -> Figure:
-    """Draw a stitched curve as ``curve`` does, and below it, at the same cuts, what the indices say.
-
-    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices are calibrated if the table
-    says so. Raises ``DataError`` if one of the two is no such table, or no seam of the curve was compared.
-    """
-    check_similarities(similarities)
-    return _curve(table, score or main_score(table), similarities=similarities)
-
-
-def _curve(
-    table: pd.DataFrame, score: str, margin: float | None = None, similarities: pd.DataFrame | None = None
-) -> Figure:
-    chart = arrange.curve(table, similarities, [score])
+    chart = arrange.curve([reading], similarities)
     scored, *costs = (one for one in chart.measures if one.show != SIMILARITY)
     indices = [one for one in chart.measures if one.show == SIMILARITY]
     if similarities is not None and not indices:
@@ -116,33 +97,36 @@ def _curve(
             f"no seam of {scored.lines[0].name} in the table was compared; compare these networks, at the same cuts"
         )
     if not any(np.isfinite(line.value).any() for line in scored.lines):
-        raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
-    shown = arrange_curve(table, score)
-    margin = MARGIN if margin is None and shown.percent else margin
-    verdicts = judge(shown, margin) if costs and margin is not None else ()
-    said = say_verdict(shown, margin) if verdicts and margin is not None else chart.title
-    heights = [2.4, *(1.0 for _ in costs), *(1.3 for _ in indices[:1]), *(0.14 for _ in verdicts[:1])]
+        raise DataError(f"the table has no measurement of '{reading.score}' to draw: every trial failed")
+    questions = asked(reading) if costs else []
+    said = headline(reading) or chart.title
+    answers = [0.17 * len(questions)] if questions else []
+    heights = [2.4, *(1.0 for _ in costs), *(1.3 for _ in indices[:1]), *answers]
+    scored = replace(scored, lines=tuple(line for line in scored.lines if not line.hidden))
     with styled():
-        figure, axes = _page(chart, heights)
+        figure, axes = _page(chart, heights, beside=0.9 if questions else 0.0)
         draw_lines(axes[0], scored)
         named = [(axes[0], _names(scored))]
         for cost in costs:
             lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
             draw_lines(axes[1], replace(cost, lines=lines))
+            own = _names(replace(cost, lines=lines[1:], levels={}))  # of the receiver stitched to itself
             axes[1].set_ylabel("penalty" + f" ({cost.unit})" * bool(cost.unit))
-            if margin is not None:
-                axes[1].axhspan(0, margin, color="0.5", alpha=0.12, linewidth=0, zorder=0)
-                named.append((axes[1], [(margin / 2, f"within {margin:g} {cost.unit}".strip(), "0.45", False)]))
+            if reading.margin is not None:
+                axes[1].axhspan(0, reading.margin, color="0.5", alpha=0.12, linewidth=0, zorder=0)
+                within = f"within {reading.margin:g} {cost.unit}".strip()
+                own.append((reading.margin / 2, within, "0.45", False))
+            named.append((axes[1], own))
         if indices:
             together = _together(indices)
             place = axes[1 + len(costs)]
             draw_lines(place, together)
             named.append((place, _names(together)))
-        if verdicts:
-            strip(axes[-1], verdicts)
-        name_marks(figure, verdicts, say_marks(chart))
+        if questions:
+            strip(axes[-1], reading)
+        name_marks(figure, [*(mark_entries(reading) if questions else ()), *say_marks(chart)])
         head(figure, said)
-        axes[0].set_title(_measured(scored, table), loc="left", size=7, color="0.35", pad=5, parse_math=False)
+        axes[0].set_title(_measured(scored, reading.table), loc="left", size=7, color="0.35", pad=5, parse_math=False)
         fit_height(figure, axes, sum(heights))
         for place, names in named:
             name_lines(place, names)
@@ -204,7 +188,7 @@ def localisation(
         figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
         head(figure, str(found).splitlines()[0])
         bands = (Patch(color="0.8"), "band: 95 % interval over test samples or seeds")
-        name_marks(figure, (), [bands, *((artist, name) for name, artist in marks.items()), *say_marks(chart)])
+        name_marks(figure, [bands, *((artist, name) for name, artist in marks.items()), *say_marks(chart)])
         fit_height(figure, axes, 2.7)
         for panel, measure in zip(axes, chart.measures, strict=True):
             name_lines(panel, _names(measure))
@@ -227,13 +211,16 @@ def _mark(axes: Axes, chart: Chart, way: Way) -> Entries:
     return marks
 
 
-def _page(chart: Chart, heights: Sequence[float]) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure with panels below each other, the cuts named below the last; wider if there are many."""
+def _page(chart: Chart, heights: Sequence[float], beside: float = 0.0) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure with panels below each other, the cuts named below the last; wider if there are many.
+
+    ``beside`` is the room in inches that names on the left take.
+    """
     crowd = min(max(len(chart.columns) - 20, 0), 40) / 40
     width = WIDTH + (WIDEST - WIDTH) * crowd
     figure = Picture(figsize=(width, 8), layout="constrained")
     axes = list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
-    name_cuts(axes[-1], chart.columns, width)
+    name_cuts(axes[-1], chart.columns, width - beside)
     axes[-1].set_xlabel(chart.axes[0], parse_math=False)
     return figure, axes
 
@@ -243,7 +230,7 @@ def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:
     figure.draw_without_rendering()
     tall = sum(one.get_window_extent().height for one in axes) / figure.dpi
     figure.set_figheight(figure.get_figheight() + inches - tall)
-    figure.align_ylabels()
+    figure.align_ylabels([one for one in axes if one.get_ylabel()])  # the names of questions are wider than numbers
 
 
 # --- lines, names and legends -----------------------------------------------------------------------------------------
@@ -327,22 +314,16 @@ def _line(axes: Axes, line: Line, number: int, covering: int) -> Artist:
             linestyle="none",
             zorder=drawn.get_zorder() + 0.5,
         )
-    crossed = line.is_apart[places]
-    if crossed.any():
-        over = drawn.get_zorder() + 0.6
-        axes.plot(places[crossed], value[crossed], linestyle="none", zorder=over, **CROSS)
     return drawn
 
 
 def say_marks(chart: Chart) -> Entries:
-    """Return what the legend says of hollow points and of crosses, if there are any."""
+    """Return what the legend says of hollow points, if there are any."""
     lines = [line for measure in chart.measures for line in measure.lines]
     point: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white", "color": "#666666"}
     entries: Entries = []
     if any(line.is_open.any() for line in lines):
         entries.append((Line2D([], [], linestyle="none", **point), OPEN))
-    if any(line.is_apart.any() for line in lines):
-        entries.append((Line2D([], [], linestyle="none", **CROSS), APART))
     return entries
 
 

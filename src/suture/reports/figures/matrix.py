@@ -15,24 +15,27 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import EllipseCollection, LineCollection
+from matplotlib.collections import EllipseCollection
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
-from suture.measurement.tables.curve import PLAIN, arrange_pairs
-from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
+from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.matrix import Block, Matrix, places_of, staircase
+from suture.measurement.tables.questions import CLOSE, NO, YES
+from suture.measurement.tables.read import Reading
+from suture.measurement.tables.say import headline
 from suture.measurement.tables.table import say_quick
-from suture.measurement.tables.verdicts import Verdict, judge, say_verdict
 from suture.reports import arrange
-from suture.reports.charts import APART, OPEN, SIMILARITY, Chart
-from suture.reports.figures.curve import CROSS, SMALLEST, WIDEST, WIDTH, Picture, styled
-from suture.reports.figures.verdict import head, mark_entries
-from suture.reports.style import mark_of, name_of, place_of, shortened, with_minus
+from suture.reports.charts import OPEN, SIMILARITY, Chart
+from suture.reports.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled
+from suture.reports.figures.verdict import head
+from suture.reports.style import name_of, place_of, shortened, with_minus
 
 COLOURS = "viridis"
 MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
@@ -60,11 +63,10 @@ def draw_cells(
     colours: ScalarMappable,
     failed: Mask | None = None,
     open_: Mask | None = None,
-    apart: Mask | None = None,
 ) -> None:
     """Draw cells, the first row on top; what is missing or failed is hatched.
 
-    What had not converged has a ring at the upper right, what works but is told apart a cross at the upper left.
+    What had not converged has a ring at the upper right.
     """
     rows, columns = values.shape
     axes.pcolormesh(
@@ -94,16 +96,6 @@ def draw_cells(
                 linewidth=0.4,
             )
         )
-    crosses = np.argwhere(np.isfinite(values) & (apart if apart is not None else False)).tolist()
-    if crosses:
-        side = _RING / 2
-        strokes = [
-            [(j + 0.14 - side, i + 0.16 - turn * side), (j + 0.14 + side, i + 0.16 + turn * side)]
-            for i, j in crosses
-            for turn in (-1, 1)
-        ]
-        inks = [_ink_on(colours, float(values[i, j])) for i, j in crosses for _ in (0, 1)]
-        axes.add_collection(LineCollection(strokes, colors=inks, linewidths=0.4), autolim=False)
 
 
 def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str]) -> None:
@@ -146,23 +138,23 @@ def slot(axes: Axes) -> tuple[float, float]:
 # --- all kinds of trial -----------------------------------------------------------------------------------------------
 
 
-def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
+def matrix(reading: Reading) -> Figure:
     """Draw a score of every sender cut × every receiver cut, a panel for the trials and for each control.
 
     The top row and the left column are next to the input. The white line parts the cells whose sender cut is at least
     as deep as the receiver's (lower left) from the others; faint lines part the stages of a network, wide ones
     networks. Beside each panel its networks alone, and below the first the controls with one value per receiver cut.
-    A last panel has the means of the cells below and above the white line (``by_depth``).
-    All have one scale: 0–100 % for fractions, else from the least to the most. Several seeds are averaged. Raises
-    ``DataError`` if the table holds none of that score, or more than one matrix.
+    One panel says where it works, and where an untrained network does as well; the last has the means of the cells
+    below and above the white line (``by_depth``). All others have one scale: 0–100 % for fractions, else from the least
+    to the most. Several seeds are averaged. Raises ``DataError`` if the reading is more than one matrix.
     """
-    shown = arrange_matrix(table, score)
+    shown = reading.matrix
     if not shown.panels:
         kinds = " and ".join(shown.strips)
         raise DataError(f"the table has no sender cut × receiver cut to draw, only {kinds}; draw a curve of it")
     if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
         raise DataError(f"the table has no measurement of '{shown.score}' to draw: every trial failed")
-    judged, said = _judge(shown)
+    judged, said = _judge(reading), headline(reading)
     means = _means_by_depth(shown)
     down, across = shown.plain.shape
     count = len(shown.panels) + bool(judged) + bool(means)
@@ -171,7 +163,7 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
     height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
     with styled():
         for _ in range(2):
-            page = _Page(shown, per_row, (width, height), panel, say_quick(table), judged, means, said)
+            page = _Page(shown, per_row, (width, height), panel, say_quick(reading.table), judged, means, said)
             page.figure.draw_without_rendering()
             wide, tall = slot(page.panels[0])
             cell = min(_CELL, wide / across)
@@ -183,7 +175,7 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
     return page.figure
 
 
-_Judged = dict[tuple[int, int], Verdict]  #: by row and column
+_Judged = dict[tuple[int, int], tuple[str, bool]]  #: by row and column: whether it works, and whether that says little
 _Means = dict[str, tuple[float, float]]  #: late to early, and early to late, by kind of trial
 
 
@@ -195,19 +187,17 @@ def _means_by_depth(shown: Matrix) -> _Means:
     return {kind: pair for kind, pair in found.items() if np.isfinite(pair).all()}
 
 
-def _judge(shown: Matrix) -> tuple[_Judged, str]:
-    """Return the verdict on every cell that has one, none if the score is no fraction; and that on a single pair."""
-    found: _Judged = {}
-    try:
-        pairs = arrange_pairs(shown.table, shown.score) if shown.percent else ()
-    except DataError:
-        return found, ""
-    senders = {(block.name, cut): block.start + i for block in shown.senders for i, cut in enumerate(block.cuts)}
-    receivers = {(block.name, cut): block.start + i for block in shown.receivers for i, cut in enumerate(block.cuts)}
-    for pair in pairs:
-        for (start, end), verdict in zip(pair.seams, judge(pair), strict=True):
-            found[senders[pair.sender, start], receivers[pair.receiver, end]] = verdict
-    return found, say_verdict(pairs[0]) if len(pairs) == 1 else ""
+def _judge(reading: Reading) -> _Judged:
+    """Return for every cell whether it works, and whether an untrained network does as well there."""
+    if not reading.is_judged:
+        return {}
+    shown = reading.matrix
+    down, across = places_of(shown.senders), places_of(shown.receivers)
+    cells = [
+        (down[pair.sender, start], across[pair.receiver, end]) for pair in reading.pairs for start, end in pair.seams
+    ]
+    as_well = reading.are("sender", NO) | reading.are("receiver", NO)
+    return dict(zip(cells, zip(reading.marks("works"), as_well.tolist(), strict=True), strict=True))
 
 
 class _Page:
@@ -272,13 +262,14 @@ class _Page:
         axes.tick_params(length=0, pad=1.5)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        size = min(6.5, 72 * 0.62 * min(self.cell))
-        for (row, column), verdict in self.judged.items():
-            colour, marker, hollow = mark_of(verdict)
-            look: dict[str, Any] = {"marker": marker, "markersize": size, "linestyle": "none", "color": colour}
-            axes.plot([column + 0.5], [row + 0.5], markerfacecolor="white" if hollow else colour, **look)
+        size = min(4.0, 72 * 0.3 * min(self.cell))
+        for (row, column), (works, as_well) in self.judged.items():
+            if works in _WORKS:
+                axes.add_patch(Rectangle((column, row), 1, 1, linewidth=0, **_WORKS[works]))
+            if as_well:
+                axes.plot([column + 0.5], [row + 0.5], markersize=size, **_AS_WELL)
         self._part(axes, self.shown.senders, self.shown.receivers)
-        axes.set_title("verdict on each cell", size=7.5, pad=3)
+        axes.set_title("does it work?", size=7.5, pad=3)
         if leftmost:
             self._name(axes, self.shown.senders, upright=True)
         if lowest:
@@ -343,7 +334,7 @@ class _Page:
         return axes.inset_axes((0, -i * (_GAP + _STRIP), 1, _STRIP), transform=down)
 
     def _cells(self, axes: Axes, kind: str, values: Numbers) -> None:
-        marks = (held[kind].reshape(values.shape) for held in (self.shown.failed, self.shown.open, self.shown.apart))
+        marks = (held[kind].reshape(values.shape) for held in (self.shown.failed, self.shown.open))
         draw_cells(axes, self.scale * values, self.colours, *marks)
         self.numbers.append(partial(write_cells, axes, self.scale * values, self.colours, self._written))
 
@@ -421,7 +412,8 @@ class _Page:
     def _legend(self) -> None:
         """Say what lines and hatches mean."""
         entries: list[tuple[Artist, str]] = []
-        step = Line2D([], [], color="#666666", linewidth=1.0)
+        outline = [withStroke(linewidth=2.4, foreground="#888888")]  # white as it is drawn, on a white page
+        step = Line2D([], [], linewidth=1.0, path_effects=outline, **_DIAGONAL)
         entries.append((step, "below the line: sender cut at least as deep as receiver cut (late → early)"))
         for mark, half in ((_LATE, "below"), (_EARLY, "above")) if self.means else ():
             entries.append(
@@ -436,12 +428,23 @@ class _Page:
         if any((self.shown.open[kind] & np.isfinite(values)).any() for kind, values in held.items()):
             ring: dict[str, Any] = {"marker": "o", "markersize": 3, "markerfacecolor": "none", "color": "#666666"}
             entries.append((Line2D([], [], linestyle="none", markeredgewidth=0.5, **ring), OPEN))
-        if any((self.shown.apart[kind] & np.isfinite(values)).any() for kind, values in held.items()):
-            entries.append((Line2D([], [], linestyle="none", **CROSS), APART))
-        entries += mark_entries(list(self.judged.values()))
+        held_answers = {works for works, _ in self.judged.values()}
+        entries += [(Patch(**look), _SAID[works]) for works, look in _WORKS.items() if works in held_answers]
+        if any(as_well for _, as_well in self.judged.values()):
+            entries.append((Line2D([], [], markersize=4, **_AS_WELL), "an untrained network does as well"))
         handles, texts = zip(*entries, strict=True)
         columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
         self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
+
+
+#: Cells by whether it works, and the mark of those where an untrained network does as well.
+_WORKS: dict[str, dict[str, Any]] = {
+    YES: {"facecolor": "#9CC8E5"},
+    NO: {"facecolor": "#F2C5A2"},
+    CLOSE: {"facecolor": "#DCDCDC"},
+}
+_SAID = {YES: "works", NO: "does not work", CLOSE: "too close to call"}
+_AS_WELL: dict[str, Any] = {"marker": "o", "color": "#222222", "linestyle": "none", "markerfacecolor": "white"}
 
 
 def _half(mark: list[tuple[int, int]], colour: str) -> dict[str, Any]:
@@ -514,8 +517,7 @@ class Maps:
             axes.set_title(
                 shortened(measure.of if own else line.name, 60), size=7.5, pad=3, wrap=True, parse_math=False
             )
-            marks = [mask.reshape(maps[i].shape) for mask in (line.is_open, line.is_apart)]
-            self._map(axes, maps[i], marks, colours, chart)
+            self._map(axes, maps[i], line.is_open.reshape(maps[i].shape), colours, chart)
             first, last = i % per_row == 0, i + per_row >= len(shown)
             if first:
                 axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
@@ -533,7 +535,7 @@ class Maps:
             bar.outline.set_visible(False)
             bar.ax.tick_params(length=2, pad=1.5, labelsize=6.5)
 
-    def _map(self, axes: Axes, values: Numbers, marks: list[Mask], colours: ScalarMappable, chart: Chart) -> None:
+    def _map(self, axes: Axes, values: Numbers, open_: Mask, colours: ScalarMappable, chart: Chart) -> None:
         """Draw a heat map of the cuts that it has among those of all."""
         there = np.isfinite(values)
         if not there.any():
@@ -542,7 +544,7 @@ class Maps:
             return
         down, across = there.any(1), there.any(0)
         values = values[down][:, across]
-        draw_cells(axes, values, colours, None, *(mask[down][:, across] for mask in marks))
+        draw_cells(axes, values, colours, None, open_[down][:, across])
         axes.set_box_aspect(min(max(values.shape[0] / values.shape[1], 0.25), 2.0))
         rows, columns = (
             [shortened(name, _LONGEST) for name in np.array(names)[kept]]

@@ -1,4 +1,4 @@
-"""What a figure says before it is read: its verdict on top, a mark for each cut below, names beside the lines."""
+"""What a figure says before it is read: its headline on top, the answers at each cut below, names beside the lines."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -11,11 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from suture.measurement.tables.verdicts import Verdict
-from suture.reports.style import MARKS, mark_of, shortened, with_minus
+from suture.measurement.tables.questions import UNASKED
+from suture.measurement.tables.read import Reading
+from suture.measurement.tables.say import asked, name_question, say_mark
+from suture.reports.style import MARKS, shortened, with_minus
 
 _LETTERS = 12.4  #: of a verdict, in an inch of its line
 _LETTER = 3.7  #: points: the width of a letter of a name
+_QUESTION = 24  #: letters of the name of a question
 _LONGEST = 36  #: letters of the name of a line, after which its middle is left out
 _TITLE, _NAME, _HEIGHT = 9.0, 7.0, 1.25  #: points: a verdict, the name of a line; the height of a line, in its size
 
@@ -26,34 +29,37 @@ def head(figure: Figure, verdict: str) -> None:
     figure.suptitle(lines, x=0.01, ha="left", size=_TITLE, weight="bold", parse_math=False)
 
 
-def strip(axes: Axes, verdicts: Sequence[Verdict]) -> None:
-    """Draw a mark for each cut."""
-    for place, verdict in enumerate(verdicts):
-        colour, marker, hollow = mark_of(verdict)
-        look: dict[str, Any] = {"marker": marker, "markersize": 6, "linestyle": "none", "clip_on": False}
-        axes.plot([place], [0], color=colour, markerfacecolor="white" if hollow else colour, **look)
-    axes.set(ylim=(-1, 1), yticks=[0])
-    axes.set_yticklabels(["verdict"], fontsize=_NAME)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.spines["bottom"].set_visible(False)
-    axes.tick_params(axis="x", length=0)
+def strip(axes: Axes, reading: Reading) -> None:
+    """Draw a row for each question that was asked, and a mark at each cut that has an answer."""
+    questions = asked(reading)
+    for row, question in enumerate(questions):
+        for place, answer in enumerate(reading.marks(question)):
+            if answer != UNASKED:
+                axes.plot([place], [row], markersize=5, clip_on=False, **_look(answer))
+    axes.set(ylim=(len(questions) - 0.5, -0.5), yticks=range(len(questions)))
+    names = [shortened(name_question(reading, question), _QUESTION) for question in questions]
+    axes.set_yticklabels(names, fontsize=_NAME, parse_math=False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)
 
 
-def mark_entries(verdicts: Sequence[Verdict]) -> list[tuple[Artist, str]]:
-    """Return what a legend says of the marks of verdicts, each once."""
-    entries: list[tuple[Artist, str]] = []
-    for verdict in sorted(dict.fromkeys(verdicts), key=lambda one: list(MARKS).index(one.kind)):
-        colour, marker, hollow = mark_of(verdict)
-        look: dict[str, Any] = {"marker": marker, "markersize": 5, "linestyle": "none"}
-        handle = Line2D([], [], color=colour, markerfacecolor="white" if hollow else colour, **look)
-        entries.append((handle, verdict.said))
-    return entries
+def _look(answer: str) -> dict[str, Any]:
+    mark = MARKS[answer]
+    edge = {"color": mark.colour, "markerfacecolor": "white" if mark.hollow else mark.colour}
+    return {"marker": mark.marker, "linestyle": "none", "markeredgewidth": 1.0 if mark.hollow else 0.5, **edge}
 
 
-def name_marks(figure: Figure, verdicts: Sequence[Verdict], others: Sequence[tuple[Artist, str]]) -> None:
-    """Say below a figure what the marks of its verdicts mean, those that it has, and what ``others`` do."""
-    entries = [*mark_entries([one for one in verdicts if not (others and one.kind == "not converged")]), *others]
+def mark_entries(reading: Reading) -> list[tuple[Artist, str]]:
+    """Return what a legend says of the answers that there are, each once."""
+    questions = asked(reading)
+    held = {(answer, say_mark(reading, q, answer)) for q in questions for answer in reading.marks(q)}
+    order = sorted((one for one in held if one[0] != UNASKED), key=lambda one: list(MARKS).index(one[0]))
+    return [(Line2D([], [], markersize=5, **_look(answer)), said) for answer, said in order]
+
+
+def name_marks(figure: Figure, entries: Sequence[tuple[Artist, str]]) -> None:
+    """Say below a figure what its marks mean."""
     if entries:
         handles, names = zip(*entries, strict=True)
         columns = int(72 * figure.get_figwidth() // (_LETTER * max(map(len, names)) + 24))

@@ -9,8 +9,8 @@ import numpy as np
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
-from suture.measurement.tables.explain import say_open, share_of, spread_words
-from suture.reports.arrange import scores_of
+from suture.measurement.tables.read import scores_of
+from suture.measurement.tables.say import say_open, share_of, spread_words
 from suture.reports.charts import DIFFERENCE, PENALTY, SCORE, Bright, Chart, Line, Measure
 from suture.reports.html.runs import Run
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from suture.common.errors import SutureError
 from suture.common.plugins import added
-from suture.measurement.tables.table import say_warnings
+from suture.measurement.tables.read import read_scores
+from suture.measurement.tables.say import headlines
 from suture.reports import arrange
 from suture.reports.charts import Chart
 from suture.reports.html import compare_runs, words
@@ -50,6 +51,7 @@ class Page:
     chart: Chart | None = None  #: with one the title is the verdict, and the chart stands beside it
     strip: words.Strip | None = None
     tab: str = ""  #: what it is called for short, if not by its title
+    needs: str = ""  #: what the title needs to be true
 
 
 def render(run: Run, other: Run | None = None) -> str:
@@ -65,16 +67,16 @@ def render(run: Run, other: Run | None = None) -> str:
 
 
 def _page_of_run(run: Run) -> Page:
-    found = arrange.evidence(run.table, run.similarities)
-    explained = words.explained(run)
-    sentence, strip = words.judged(run.table) if not found.title else (found.said[0], None)
-    sentence = sentence or (explained.verdict if explained is not None else "")
-    verdict = list(filter(None, found.said[1:] if found.title else found.said))
-    if not sentence and found.charts and verdict:  # several pairs of networks have no verdict in common
-        sentence, *verdict = verdict
+    readings = read_scores(run.table)
+    first = readings[0]
+    found = arrange.evidence(readings, run.similarities)
+    explained = words.explained(run, readings)
+    # The first sentence is the title of a page with a figure, and what it needs stands below it.
+    sentence, *said = [one for one in found.said if one] or [""]
+    is_first = bool(said) and not found.title and said[:1] == headlines(first)[1:2]
+    needs = said.pop(0) if is_first else ""
+    strip = words.answers(first) if not found.title else None
     front, *rest = found.charts if sentence and found.charts else (None, *found.charts)
-    if front is None and sentence:
-        verdict = [sentence, *verdict]
     sections = [
         Section("", [("note", note) for note in (words.state(run), *found.rest) if note]),
         Section(
@@ -82,18 +84,19 @@ def _page_of_run(run: Run) -> Page:
         ),
     ]
     if explained is not None:
+        questions = words.lay_words("The five questions", ("Question", "Answer"), explained.answers)
         sections += [
-            Section("What holds", sentences(explained.holds)),
+            Section("Question by question", [("table", questions)] if explained.answers else []),
             Section("What must not be concluded", sentences(explained.not_concluded)),
             Section("What was not tried", sentences(explained.missing)),
         ]
-    verdict = verdict or ["Nothing can be concluded: no trial gave a score with a penalty."]
-    warned = say_warnings(run.table)
-    verdict = verdict if front is not None else [*warned, *verdict]
+    said = said if front is not None else [*first.warnings, *filter(None, [sentence, needs]), *said]
+    said = said or ([] if front else ["Nothing can be concluded: no trial gave a score with a penalty."])
     called = found.title or words.title(run.table)
     title = f"{sentence.rstrip('.')}." if front is not None else called
     sections = [*sections, list_failures(run), *appendix(run)]
-    return Page(title, words.asked(run.table, found.asked), verdict, sections, warned, front, strip, called)
+    asked = words.say_asked(run.table, found.asked)
+    return Page(title, asked, said, sections, first.warnings, front, strip, called, needs)
 
 
 def _page_of_two(first: Run, second: Run) -> Page:
@@ -101,7 +104,7 @@ def _page_of_two(first: Run, second: Run) -> Page:
     names = (str(first.path), str(second.path)) if same else (first.name, second.name)
     charts, said, before = compare_runs.compare(first, second, names)
     asked = "Two runs at the seams that both measured."
-    asked += "".join(f" {name}: {words.asked(run.table)}" for name, run in zip(names, (first, second), strict=True))
+    asked += "".join(f" {name}: {words.say_asked(run.table)}" for name, run in zip(names, (first, second), strict=True))
     ours, theirs = words.settings(first.table), words.settings(second.table)
     apart = [(name, ", ".join(ours[name]), ", ".join(theirs[name])) for name in ours if ours[name] != theirs[name]]
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
@@ -223,6 +226,7 @@ def _fill(page: Page) -> str:
         title=with_minus(page.title),
         tab=page.tab or page.title,
         asked=page.asked,
+        needs=with_minus(page.needs),
         verdict=list(map(with_minus, page.verdict)),
         warned=page.warned,
         strip=page.strip,

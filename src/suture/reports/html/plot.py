@@ -13,7 +13,6 @@ from textwrap import wrap
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.matrix import staircase
@@ -269,16 +268,7 @@ def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
         "marker": {"color": shades[0], "symbol": symbols, "size": 4 if len(chart.columns) > 30 else 7 if main else 6},
         "meta": {**meta, "glyph": glyph, "colours": {"line.color": shades, "marker.color": shades}},
     }
-    return [*([band] if len(places) else []), drawn, *_crosses(np.flatnonzero(line.is_apart), line.value, meta)]
-
-
-def _crosses(x: NDArray[np.intp], y: Numbers, meta: dict[str, Any]) -> Traces:
-    """Return the crosses on points of stitches that work on what the receiver never saw in training."""
-    if not len(x):
-        return []
-    cross: dict[str, Any] = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "x": x.tolist()}
-    cross |= {"y": _plain(y[x]), "meta": {**meta, "colours": {"marker.color": _INK, "marker.line.color": _INK}}}
-    return [{**cross, "marker": {"symbol": "x-thin", "size": 6, "color": _INK[0], "line": {"width": 1.2}}}]
+    return [*([band] if len(places) else []), drawn]
 
 
 def _bars(chart: Chart, measure: Measure, line: Line) -> dict[str, Any]:
@@ -415,12 +405,6 @@ def _cells(chart: Chart, measure: Measure, line: Line, sets: dict[str, Any], str
         ring: dict[str, Any] = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "yaxis": place["yaxis"]}
         ring |= {"x": [j + 0.38 for _, j in rings], "y": [i + (strip or 0) - 0.34 for i, _ in rings]}
         traces.append({**ring, "marker": {"symbol": "circle-open", "size": 4, "color": inks, "line": {"width": 1}}})
-    crosses = np.argwhere(line.is_apart.reshape(values.shape)).tolist()
-    if crosses:
-        inks = ["#1b1b1a" if light[i, j] else "#ffffff" for i, j in crosses]
-        cross: dict[str, Any] = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "yaxis": place["yaxis"]}
-        cross |= {"x": [j - 0.38 for _, j in crosses], "y": [i + (strip or 0) - 0.34 for i, _ in crosses]}
-        traces.append({**cross, "marker": {"symbol": "x-thin", "size": 4, "line": {"width": 1, "color": inks}}})
     gone = np.argwhere(~np.isfinite(values)).tolist()
     failed = line.failed.reshape(values.shape)
     marks: dict[str, Any] = {"type": "scatter", "mode": "text", "hoverinfo": "text", "yaxis": place["yaxis"]}

@@ -8,15 +8,15 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
-from suture.measurement.tables.curve import arrange_pairs
-from suture.measurement.tables.explain import Explanation, explain
+from suture.measurement.tables.explain import Explanation, explain_reading
+from suture.measurement.tables.questions import Question
+from suture.measurement.tables.read import Reading, scores_of
 from suture.measurement.tables.records import Record
-from suture.measurement.tables.table import main_score, not_converged
-from suture.measurement.tables.verdicts import judge, say_verdict, say_verdicts
-from suture.reports.arrange import scores_of
-from suture.reports.html.plot import glyph_of, shades_of
+from suture.measurement.tables.say import asked, name_question, say_mark
+from suture.measurement.tables.table import not_converged
+from suture.reports.html.plot import shades_of
 from suture.reports.html.runs import Run
-from suture.reports.style import mark_of
+from suture.reports.style import MARKS
 from suture.reports.terminal.curve import one_line
 from suture.runs.progress import clock
 
@@ -29,8 +29,8 @@ def lay_words(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What stands for the verdict on some seams: a letter, its colours on a light and on a dark page, and its words."""
+class Shown:
+    """A mark of a strip: its letter, its colours on a light and on a dark page, and the answer in words."""
 
     glyph: str
     light: str
@@ -40,10 +40,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class Strip:
-    """The verdicts on a pair of networks: rows of marks with what they are of, and what each mark means, and where."""
+    """The answers on a pair of networks: a row for each question, or for each sender cut of a matrix, and the legend.
 
-    rows: tuple[tuple[str, tuple[tuple[str, Mark], ...]], ...]
-    meaning: tuple[tuple[Mark, str], ...]
+    A row has its name and, for each column, the seam and its mark.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[str, Shown | None], ...]], ...]
+    meaning: tuple[Shown, ...]
 
 
 Facts = dict[str, list[str]]  #: names, and what is known of each
@@ -62,7 +66,7 @@ def title(table: pd.DataFrame) -> str:
     return f"{_listed(senders, 3) or 'no sender'} → {_listed(receivers, 3)}"
 
 
-def asked(table: pd.DataFrame, question: str = "") -> str:
+def say_asked(table: pd.DataFrame, question: str = "") -> str:
     """Say what was asked, in a sentence or two; the ``question`` is the usual one unless it is given."""
     senders, receivers = networks(table)
     plain = table[table["control"] == ""]
@@ -96,46 +100,52 @@ def settings(table: pd.DataFrame) -> Facts:
     }
 
 
-def judged(table: pd.DataFrame) -> tuple[str, Strip | None]:
-    """Return the verdict on the only pair of networks of a table, and its strip, or on several pairs, without a strip.
+def answers(reading: Reading) -> Strip | None:
+    """Return the marks of the only pair of networks that was judged: a row for each question, a column for each cut.
 
-    The strip has a row of marks, or, if several sender cuts lead to one receiver cut, a row for each sender cut. A
-    table of another kind has no verdict.
+    If several sender cuts lead to one receiver cut, the rows are the sender cuts, and the marks answer the first
+    question.
     """
-    try:
-        pairs = arrange_pairs(table, main_score(table))
-    except DataError:
-        return "", None
-    if not all(pair.percent for pair in pairs):
-        return "", None
-    if len(pairs) != 1:
-        between = [pair for pair in pairs if pair.sender != pair.receiver]
-        return say_verdicts(between) if between else "", None
-    (pair,) = pairs
-    verdicts, labels = judge(pair), pair.labels
-    marks = []
-    for one in verdicts:
-        colour, sign, hollow = mark_of(one)
-        light, dark = shades_of(colour)
-        marks.append(Mark(glyph_of(sign, hollow), light, dark, one.said))
-    rows: dict[str, list[tuple[str, Mark]]] = {}
-    several = len({*pair.cuts}) < len(pair.seams)
-    for (start, _), label, mark in zip(pair.seams, labels, marks, strict=True):
-        rows.setdefault(start if several else "", []).append((label, mark))
-    where: dict[Mark, list[str]] = {}
-    for label, mark in zip(labels, marks, strict=True):
-        where.setdefault(mark, []).append(label)
-    meaning = tuple((mark, _listed(places, 4)) for mark, places in where.items())
-    return say_verdict(pair), Strip(tuple((name, tuple(held)) for name, held in rows.items()), meaning)
+    if not reading.is_judged or len(reading.pairs) != 1:
+        return None
+    (pair,), questions = reading.pairs, asked(reading)
+    if not questions:
+        return None
+
+    def row(name: str, question: Question) -> tuple[str, tuple[tuple[str, Shown | None], ...]]:
+        marks = [_shown(reading, question, mark) for mark in reading.marks(question)]
+        return name, tuple(zip(pair.labels, marks, strict=True))
+
+    if len({*pair.cuts}) == len(pair.seams):
+        rows = [row(name_question(reading, question), question) for question in questions]
+        columns = pair.labels
+    else:
+        (_, cells), columns = row("", questions[0]), tuple(dict.fromkeys(pair.cuts))
+        held = dict(zip(pair.seams, cells, strict=True))
+        rows = [
+            (start, tuple(held.get((start, end), (end, None)) for end in columns))
+            for start in dict.fromkeys(start for start, _ in pair.seams)
+        ]
+    used = {mark for _, cells in rows for _, mark in cells if mark is not None}
+    order = [mark.glyph for mark in MARKS.values()]
+    return Strip(columns, tuple(rows), tuple(sorted(used, key=lambda mark: order.index(mark.glyph))))
 
 
-def explained(run: Run) -> Explanation | None:
-    """Say what holds and what must not be concluded; ``None`` if the table is none that can be explained."""
-    for score in scores_of(run.table):
-        try:
-            return explain(run.table, run.similarities, run.ranks, score=score)
-        except DataError:
-            continue
+def _shown(reading: Reading, question: Question, answer: str) -> Shown | None:
+    if answer not in MARKS:
+        return None
+    light, dark = shades_of(MARKS[answer].colour)
+    return Shown(MARKS[answer].glyph, light, dark, say_mark(reading, question, answer))
+
+
+def explained(run: Run, readings: Sequence[Reading]) -> Explanation | None:
+    """Explain the first score that can be judged; ``None`` if none can."""
+    for reading in readings:
+        if reading.is_judged:
+            try:
+                return explain_reading(reading, run.similarities, run.ranks)
+            except DataError:
+                continue
     return None
 
 

@@ -15,7 +15,10 @@ from rich.text import Text
 from suture.core.network.cuts import Cuts
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
 from suture.measurement.tables.onset import Onset, Way
-from suture.reports.charts import APART, OPEN
+from suture.measurement.tables.read import Reading
+from suture.measurement.tables.say import asked, name_question, say_mark
+from suture.reports.charts import OPEN
+from suture.reports.style import MARKS
 
 FAILED = "failed"
 LIVE = "° not converged so far: it goes on to its cap"
@@ -25,13 +28,32 @@ def curve_table(shown: Curve, width: int = 80) -> Table:
     """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
 
     ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``, and one
-    whose fit had not converged a ``°``; one that works, but is told apart, a ``†``.
+    whose fit had not converged a ``°``.
     """
     for headings in _HEADINGS:
         made = _curve_table(shown, headings, narrow=bool(headings))
         if natural_width(made) <= width:
             break
     return made
+
+
+def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
+    """Show a mark for each question at each cut, and what the marks mean; nothing if nothing was asked.
+
+    Where the names of the cuts have no room, the questions stand beside them instead.
+    """
+    questions = asked(reading)
+    if not questions:
+        return []
+    names = [name_question(reading, question) for question in questions]
+    marks = [[MARKS[mark].glyph if mark else "" for mark in reading.marks(question)] for question in questions]
+    headings = ("question", *(f"={label}" for label in reading.seams))
+    made = lay_out(headings, zip(names, *zip(*marks, strict=True), strict=True))
+    if natural_width(made) > width:
+        made = lay_out((reading.one, *names), zip(reading.seams, *marks, strict=True))
+    held = {(mark, say_mark(reading, q, mark)) for q in questions for mark in reading.marks(q) if mark}
+    order = sorted(held, key=lambda one: list(MARKS).index(one[0]))
+    return ["", made, Text(", ".join(f"{MARKS[mark].glyph} {said}" for mark, said in order), style="dim")]
 
 
 def live_table(table: pd.DataFrame, width: int) -> RenderableType:
@@ -86,11 +108,8 @@ def lay_out(headings: Iterable[str], rows: Iterable[Iterable[object]], narrow: b
 
 def _scores(shown: Curve, kind: str) -> list[str]:
     values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
-    marks = zip(shown.cuts, values, shown.is_open(kind), shown.is_apart(kind), strict=True)
-    return [
-        _score(value, (kind, cut) in shown.failed, shown.percent, "°" * bool(open_) + "†" * bool(apart))
-        for cut, value, open_, apart in marks
-    ]
+    marks = zip(shown.cuts, values, shown.is_open(kind), strict=True)
+    return [_score(value, (kind, cut) in shown.failed, shown.percent, "°" * bool(open_)) for cut, value, open_ in marks]
 
 
 def _score(value: float, failed: bool, percent: bool, marks: str) -> str:
@@ -135,8 +154,6 @@ def curve_heading(shown: Curve) -> str:
     ]
     if any("°" in cell for kind in shown.lines for cell in _scores(shown, kind)):
         lines.append(f"° {OPEN}")
-    if any("†" in cell for kind in shown.lines for cell in _scores(shown, kind)):
-        lines.append(f"† {APART}")
     if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
         lines.append("* some seeds failed; this is the mean of the others")
     return "\n".join(lines)

@@ -7,11 +7,11 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from suture.measurement.compare import check_similarities
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities
-from suture.reports.charts import APART, OPEN
+from suture.measurement.tables.table import check_similarities
+from suture.reports.charts import OPEN
 from suture.reports.style import name_of, place_of
 from suture.reports.terminal.curve import natural_width, new_table, written
 
@@ -40,8 +40,7 @@ def matrix_heading(shown: Matrix) -> str:
             (failed & np.isfinite(_held(shown, kind))).any() for kind, failed in shown.failed.items()
         ),
     }
-    for mark, masks in ((f"° {OPEN}", shown.open), (f"† {APART}", shown.apart)):
-        marks[mark] = any((held & np.isfinite(_held(shown, kind))).any() for kind, held in masks.items())
+    marks[f"° {OPEN}"] = any((held & np.isfinite(_held(shown, kind))).any() for kind, held in shown.open.items())
     lines += [mark for mark, used_here in marks.items() if used_here]
     return "\n".join(lines)
 
@@ -125,24 +124,24 @@ def _cells(shown: Matrix, sender: Block, receiver: Block, headings: Sequence[str
 
     places = range(receiver.start, receiver.stop)[part]
     none = np.zeros(shown.plain.shape, bool)
-    masks = (shown.failed.get(PLAIN, ~none), shown.open.get(PLAIN, none), shown.apart.get(PLAIN, none))
+    masks = (shown.failed.get(PLAIN, ~none), shown.open.get(PLAIN, none))
     block = (held[sender.places][:, places] for held in (shown.plain, *masks))
     for cut, *row in zip(sender.cuts, *block, strict=True):
         made.add_row(Text(cut), *line(*row))
     for i, (kind, strip) in enumerate(sorted(shown.strips.items(), key=lambda item: place_of(item[0]))):
         if not i:
             made.add_section()
-        marks = (held[kind][places] for held in (shown.failed, shown.open, shown.apart))
+        marks = (held[kind][places] for held in (shown.failed, shown.open))
         made.add_row(Text(name_of(kind, "")), *line(strip[places], *marks), style="dim")
     return made
 
 
 def _cell(value: float, marks: Sequence[bool], shown: Matrix, digits: int) -> str:
-    failed, open_, apart = map(bool, marks)
+    failed, open_ = map(bool, marks)
     if np.isnan(value):
         return "×" if failed else ""
     number = f"{100 * value:z.{digits}f}" if shown.percent else f"{value:z.{digits + 1}f}"
-    return number + "°" * open_ + "†" * apart + "*" * failed
+    return number + "°" * open_ + "*" * failed
 
 
 def _depth_table(title: str, names: Sequence[str], rows: pd.DataFrame, shown: Matrix, width: int) -> Table:
