@@ -80,8 +80,8 @@ def test_indices_lie_at_the_cuts_of_the_curve() -> None:
 
 def test_the_curve_beside_indices_says_what_hollow_points_are() -> None:
     similarities = compared(linear_cka=square(0))
-    assert OPEN not in seen(curves.beside(tabled().assign(fit="Converged()", converged=True), similarities))
-    assert OPEN in seen(curves.beside(tabled().assign(fit="Converged()", converged=False), similarities))
+    assert OPEN not in seen(curve_figure(tabled().assign(fit="Converged()", converged=True), None, similarities))
+    assert OPEN in seen(curve_figure(tabled().assign(fit="Converged()", converged=False), None, similarities))
 
 
 def test_the_grid_on_the_screen_has_the_values() -> None:

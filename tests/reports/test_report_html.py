@@ -16,7 +16,7 @@ import suture
 from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, run_of, similarities
 from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares, Random
-from suture.measurement.tables.read import read_table
+from suture.measurement.tables.read import read_scores, read_table
 from suture.measurement.tables.say import asked, say_curve, say_mark
 from suture.reports import arrange as arranged
 from suture.reports.charts import Line, Measure
@@ -72,7 +72,7 @@ def line(measure: Measure, kind: str) -> Line:
 
 def test_a_curve_is_charted_as_it_was_measured() -> None:
     table = curve_table()
-    score, penalty = arranged.curve(table).measures
+    score, penalty = arranged.curve(read_scores(table)).measures
     assert [score.show, score.of, score.unit] == ["Score", "accuracy", "%"]
     assert [penalty.show, penalty.unit] == ["Penalty", "pp"]
     assert [one.kind for one in score.lines] == ["", "itself", *CONTROLS, "clustered noise"]
@@ -86,7 +86,7 @@ def test_a_curve_is_charted_as_it_was_measured() -> None:
 
 def test_a_matrix_is_charted_as_it_was_measured() -> None:
     table = matrix_table()
-    chart = arranged.matrix(table)
+    chart = arranged.matrix(read_scores(table))
     for shown, column, scale in zip(chart.measures, ("stitched", "penalty"), (100, 1), strict=True):
         for one in shown.lines:
             rows = table[table["control"] == one.kind]  # in the order of the cells
@@ -98,7 +98,11 @@ def test_a_matrix_is_charted_as_it_was_measured() -> None:
 
 def test_indices_lie_at_their_seams() -> None:
     alike = similarities()
-    charts = [arranged.curve(curve_table(), alike), arranged.matrix(matrix_table(), alike), arranged.similarity(alike)]
+    charts = [
+        arranged.curve(read_scores(curve_table()), alike),
+        arranged.matrix(read_scores(matrix_table()), alike),
+        arranged.similarity(alike),
+    ]
     for index in ("linear_cka", "procrustes_angle"):
         rows = alike[alike["index"] == index]
         here = rows[rows["sender_cut"] == rows["receiver_cut"]]["value"]
@@ -113,7 +117,10 @@ def test_indices_lie_at_their_seams() -> None:
 
 def test_what_is_drawn_is_what_is_charted() -> None:
     """A view for each measure of a curve; for each measure and kind of trial of a matrix; nothing else shows."""
-    for chart, count in ((arranged.curve(curve_table()), 2), (arranged.matrix(matrix_table()), 2 * 5)):
+    for chart, count in (
+        (arranged.curve(read_scores(curve_table())), 2),
+        (arranged.matrix(read_scores(matrix_table())), 2 * 5),
+    ):
         drawn = figure(chart)
         views = drawn["layout"]["meta"]["views"]
         assert len(views) == count
@@ -135,7 +142,7 @@ def test_what_is_drawn_is_what_is_charted() -> None:
 def test_a_few_cells_that_dwarf_all_leave_the_others_their_colours() -> None:
     table = matrix_table(score="loss", unit="nats")
     table.loc[table["control"] == "", "stitched"] = [0.1, 0.2, 0.4, *[0.3] * 12, 90.0]
-    drawn = figure(arranged.matrix(table))
+    drawn = figure(arranged.matrix(read_scores(table)))
     scale = drawn["layout"]["coloraxis"]
     assert [scale["cmin"], scale["colorbar"]["ticktext"]] == [pytest.approx(-1), ["0.1", "1", "10"]]
     cells = [np.array(trace["z"], float) for trace in drawn["data"][:2]]
@@ -185,7 +192,7 @@ def test_failures_are_shown_with_their_reasons() -> None:
     assert "1 of 28 trials failed" in Read(content).text
     assert "FitError: &lt;b&gt;nan&lt;/b&gt;" in content
     assert "<td>failed</td>" in content
-    shuffled = line(arranged.curve(failing(table, which)).measures[0], "shuffled pairs")
+    shuffled = line(arranged.curve(read_scores(failing(table, which))).measures[0], "shuffled pairs")
     assert shuffled.failed.tolist() == [False, True, False, False]
     assert np.isnan(shuffled.value[1])
 
@@ -322,14 +329,14 @@ def test_runs_without_a_seam_in_common_are_refused() -> None:
 
 def test_several_curves_and_what_is_neither(tmp_path: Path) -> None:
     both = pd.concat([curve_table(), curve_table(("B", "A"))], ignore_index=True)
-    assert [chart.kind for chart in arranged.evidence(both).charts] == ["curve", "curve"]
+    assert [chart.kind for chart in arranged.evidence(read_scores(both)).charts] == ["curve", "curve"]
     odd = pd.concat([curve_table(), curve_table(fit="LeastSquares()")], ignore_index=True)
     assert "neither one curve nor one matrix" in Read(render(run_of(odd))).text
 
 
 def test_other_units_and_scores_are_drawn_as_they_are() -> None:
     table = curve_table(score="loss", unit="nats")
-    chart = arranged.curve(table)
+    chart = arranged.curve(read_scores(table))
     assert [measure.unit for measure in chart.measures] == ["nats", "nats"]
     assert chart.measures[0].lines[0].value == pytest.approx(list(table[table["control"] == ""]["stitched"]))
 

@@ -11,8 +11,6 @@ from reported import curve_figure, curve_table, matrix_figure, matrix_table, on_
 from suture.measurement.tables.read import read_scores
 from suture.reports import arrange
 from suture.reports.charts import OPEN
-from suture.reports.figures import curve as figures
-from suture.reports.figures import matrix as heatmaps
 from suture.reports.html.page import render
 from suture.reports.html.plot import figure as plotted
 from suture.reports.terminal import curve as screen
@@ -86,7 +84,7 @@ def test_seeds_that_had_not_converged_mark_their_mean() -> None:
 
 
 def test_what_was_quick_says_so() -> None:
-    for table, draw in ((curve_table(), figures.curve), (matrix_table(), heatmaps.matrix)):
+    for table, draw in ((curve_table(), curve_figure), (matrix_table(), matrix_figure)):
         for fit, said in (("Quick()", True), ("Converged()", False)):
             drawn = draw(table.assign(fit=fit))
             written = " ".join(text.get_text() for text in drawn.findobj(Text))

@@ -133,7 +133,7 @@ def _works(pair: Curve, margin: float) -> Answers:
     """Ask whether the penalty is below the margin; that it is not, only a fit that has converged can say."""
     penalty = pair.penalties()
     sure = pair.is_sure()
-    marks = _mark(penalty.value, yes=penalty.high < margin, no=(penalty.low > margin) & sure)
+    marks = _mark(penalty, yes=penalty.high < margin, no=(penalty.low > margin) & sure)
     surely = _level(penalty, margin, _freedom(pair, PLAIN))
     surely[(penalty.value > margin) & ~sure] = 1.0
     return Answers("works", margin, marks, penalty, surely, np.zeros(len(marks), bool))
@@ -149,20 +149,21 @@ def _needs(pair: Curve, role: Question, margin: float) -> Answers:
     yes, no = least.low > margin, most.high < margin
     free = np.minimum(_freedom(pair, PLAIN), _freedom(pair, control))
     surely = np.fmin(_level(least, margin, free, above=True), _level(most, margin, free, above=False))
-    return Answers(role, margin, _mark(ahead.value, yes, no), ahead, surely, yes & (gain > 0))
+    return Answers(role, margin, _mark(ahead, yes, no), ahead, surely, yes & (gain > 0))
 
 
 def _pairs(pair: Curve, margin: float, chance: float | None) -> Answers:
     """Ask whether a stitch that was fitted to shuffled pairs falls to guessing."""
     kept, floor = pair.scores(CONTROL["pairs"]), pair.guessing(chance)
     above = kept.moved(-floor)
-    marks = _mark(above.value, yes=above.high <= margin, no=above.low > margin)
+    marks = _mark(above, yes=above.high <= margin, no=above.low > margin)
     surely = _level(above, margin, _freedom(pair, CONTROL["pairs"]))
     return Answers("pairs", margin, marks, above, surely, np.zeros(len(marks), bool))
 
 
-def _mark(value: Numbers, yes: Mask, no: Mask) -> tuple[str, ...]:
-    asked = np.isfinite(value).tolist()
+def _mark(of: Estimates, yes: Mask, no: Mask) -> tuple[str, ...]:
+    """Return the marks; what was not measured, or has no interval, is not answered."""
+    asked = np.isfinite([of.value, of.low, of.high]).all(0).tolist()
     return tuple(
         UNASKED if not known else YES if one else NO if other else CLOSE
         for known, one, other in zip(asked, yes.tolist(), no.tolist(), strict=True)
