@@ -177,7 +177,7 @@ def test_the_data_that_fits_the_stitch_are_stated():
     a, b = (Network(m, example=digits().example, name=n) for m, n in ((carrier(0, "block2"), "a"), (plain(0), "b")))
     neutral = NEUTRAL(digits())
     plan = localise(trait(), a, b, data=digits(), fit_data=neutral, at=["block1.relu"], controls=())
-    assert [(t.sender.name, t.receiver.name) for t in plan] == [("a", "b"), ("b", "a")]
+    assert [(t.sender.name, t.receiver.name) for t in plan] == [("a", "b"), ("b", "b"), ("b", "a")]
     assert {t.fit_data.name for t in plan} == {"digits without 0/fit"}
     assert {t.score_data.name for t in plan} == {"digits/score"}
     assert all(t.scores[0] == trait() for t in plan)

@@ -7,6 +7,11 @@ sections 4.1 to 4.3.
 
 ``suture.onset`` reads the place from the table.
 
+A stitch may teach the trait by itself. So beside every trait stands a control without it, the reference network
+stitched to itself at every cut, whatever other controls are chosen: where that shows the trait, the stitch has taught
+it. And a carrier may be wrong by design on the images that bring out its trait, so the networks are judged alone on the
+data as they were given (``Trial.judged_on``).
+
 What fits the stitch decides the answer. A stitch fitted on the labels of a class may teach that class to a network that
 does not have it, and one fitted on labels that contradict a trait may teach its absence; a wide stitch can do either
 where a narrow one cannot. Fit it on data that says nothing of the trait (without the class, ``variants.Without``), in a
@@ -54,8 +59,9 @@ def localise(
     The trait is scored on what it makes of ``data``, and so are the other ``scores``. ``fit_data``, whose fit and
     validation samples fit the stitch, is ``data`` unless told otherwise, and decides the answer. ``at`` may pair a cut
     of the carrier with one of the reference network. ``controls`` are the default ones, without clustered noise if a
-    score needs the network itself. Raises ``NetworkError`` if the table could not tell the networks apart,
-    ``DataError`` if the trait cannot be scored on the data, and whatever ``curve`` does.
+    score needs the network itself; the reference network stitched to itself is always among them. Raises
+    ``NetworkError`` if the table could not tell the networks apart, ``DataError`` if the trait cannot be scored on the
+    data, and whatever ``curve`` does.
     """
     check_kind("trait", trait, Trait, "a trait, such as traits.knows(data, 'cat')")
     for role, given, kind in (("data", data, Data), ("fit_data", fit_data, Data | None)):
@@ -76,5 +82,10 @@ def localise(
         Settings.of(stitch, fit, all_scores[1:], controls, seeds, network_seed), scores=all_scores, plan="trait"
     )
     back = at if at is None or isinstance(at, str | Cut) else [c[::-1] if isinstance(c, tuple) else c for c in at]
-    there, backwards = ((carrier, reference, at), (reference, carrier, back))
-    return plan_curve(*there, used, settings) + plan_curve(*backwards, used, settings)
+    asked = settings.controls
+    checked = asked if control.itself in asked else (control.itself, *asked)
+    there = plan_curve(carrier, reference, at, used, replace(settings, controls=checked))
+    planned = there + plan_curve(reference, carrier, back, used, settings)
+    if trait.on is None:
+        return planned
+    return Plan(tuple(replace(trial, judged_on=data.score) for trial in planned))
