@@ -188,8 +188,8 @@ def localisation(
     """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
 
     0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
-    a ring, and its place is marked behind: grey where one direction alone has it. Raises ``DataError`` as ``onset``
-    does.
+    a ring, and its place is marked behind, each direction's own in green if they disagree. Raises ``DataError`` as
+    ``onset`` does.
     """
     found = onset(table, trait, carrier, reference)
     chart = arrange.localisation(table, found)
@@ -226,8 +226,8 @@ def _mark(axes: Axes, chart: Chart, found: Onset, way: Way) -> Entries:
     if between is not None:
         first, last = (chart.columns.index(end) if end in chart.columns else None for end in between)
         left, right = -0.5 if first is None else first, len(chart.columns) - 0.5 if last is None else last
-        colour, said = ("0.6", "where this direction places it") if disagree else ("#F0E442", "where it lies")
-        look: dict[str, Any] = {"alpha": 0.45, "linewidth": 0, "zorder": 0}
+        colour, said = ("#009E73", "where this direction places it") if disagree else ("#F0E442", "where it lies")
+        look: dict[str, Any] = {"alpha": 0.25 if disagree else 0.45, "linewidth": 0, "zorder": 0}
         marks.append((axes.axvspan(left, right, color=colour, **look), said))
     return marks
 
