@@ -108,6 +108,14 @@ def test_near_chance_depends_on_the_classes():
         assert not find_doubts(labels | {"receiver_expected": expected, "control": "untrained both"}, alone, None)
 
 
+@each(("labels", "warned"), [({}, True), ({"judged_on": "d/score"}, False)])
+def test_a_gain_on_other_samples_than_those_judged_on_is_no_sign(labels, warned):
+    """Of a backdoor the stitched network is scored with the trigger, on which its carrier is wrong by design."""
+    same = {"control": "itself", "sender": "A", "receiver": "A", "sender_cut": "x", "receiver_cut": "x"}
+    alone = {"receiver": 0.9, "chance": 0.1, "n": 100}
+    assert bool(find_doubts(same | labels, alone, {"value": -40.0, "high": -30.0})) == warned
+
+
 def test_an_expected_accuracy_is_a_fraction():
     with pytest.raises(NetworkError, match=r"from 0 to 1, such as 0\.93"):
         network("B", expected=96.0)

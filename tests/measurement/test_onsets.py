@@ -52,13 +52,16 @@ def table(*parts):
 
 def read(sending, receiving, *more, levels=(0.9, 0.1), **settings):
     carrier, reference = levels
-    made = table(rows("A", "B", sending, reference, **settings), rows("B", "A", receiving, carrier, **settings), *more)
-    return onset(made, "t", "A", "B")
+    given = any(row["sender"] == row["receiver"] == "B" for part in more for row in part)
+    blind = [] if given else [rows("B", "B", [reference] * 4, reference, control="itself", **settings)]
+    made = rows("A", "B", sending, reference, **settings), rows("B", "A", receiving, carrier, **settings)
+    return onset(table(*made, *blind, *more), "t", "A", "B")
 
 
 NONE, ALL = 0.1, 0.9
 IN_THREE = ([NONE, NONE, ALL, ALL], [ALL, ALL, NONE, NONE])
-PARTS = (rows("A", "B", IN_THREE[0], NONE), rows("B", "A", IN_THREE[1], ALL))
+BLIND = rows("B", "B", [NONE] * 4, NONE, control="itself")
+PARTS = (rows("A", "B", IN_THREE[0], NONE), rows("B", "A", IN_THREE[1], ALL), BLIND)
 
 
 def test_both_ways_place_it_between_two_cuts():
@@ -68,7 +71,7 @@ def test_both_ways_place_it_between_two_cuts():
     assert o.sending.within == o.receiving.within == ("two", "three")
     assert o.sending.shares == pytest.approx((0, 0, 1, 1))
     assert str(o).startswith("t: localised, between two and three\n  A (carrier) 90.0 %, B (reference) 10.0 %\n")
-    assert "conveyed from three on (between two and three), 100 % of it in one step: localised" in str(o)
+    assert "conveyed from three on (between two and three), 100 % of it in one step\n" in str(o)
 
 
 OTHERS = dict(zip(CUTS, ("w", "x", "y", "z"), strict=True))
@@ -76,21 +79,23 @@ OTHERS = dict(zip(CUTS, ("w", "x", "y", "z"), strict=True))
 
 def test_the_place_is_named_by_the_carriers_cuts():
     """The other network's cuts have other names, and lie in the reverse order of depth."""
-    there, back, both = table(*PARTS[:1]), table(*PARTS[1:]), table(*PARTS)
-    for frame, cut, depth in ((there, "receiver_cut", "receiver_depth"), (back, "sender_cut", "sender_depth")):
-        frame[cut], frame[depth] = frame[cut].map(OTHERS).astype("str"), 1.25 - frame[depth]
-    o = onset(pd.concat([there, back]), "t", "A", "B")
-    assert o == onset(both, "t", "A", "B")
+    there, back, blind = (table(part) for part in PARTS)
+    for frame, *sides in ((there, "receiver"), (back, "sender"), (blind, "sender", "receiver")):
+        for side in sides:
+            frame[f"{side}_cut"] = frame[f"{side}_cut"].map(OTHERS).astype("str")
+            frame[f"{side}_depth"] = 1.25 - frame[f"{side}_depth"]
+    o = onset(pd.concat([there, back, blind]), "t", "A", "B")
+    assert o == onset(table(*PARTS), "t", "A", "B")
     shown = table(rows("A", "B", [NONE, NONE, ALL, NONE], NONE, control="untrained sender"))
     shown["receiver_cut"] = shown["receiver_cut"].map(OTHERS).astype("str")
-    assert onset(pd.concat([there, back, shown]), "t", "A", "B").sending.verdict == "carried by the stitch"
+    assert onset(pd.concat([there, back, blind, shown]), "t", "A", "B").sending.verdict == "carried by the stitch"
     twice = pd.concat([there, there.assign(receiver_cut="elsewhere", fit="another"), back])
     with pytest.raises(DataError, match="several measurements at one → w, which differ in receiver_cut, fit; select"):
         onset(twice, "t", "A", "B")
 
 
 def test_what_is_read_is_said_in_numbers():
-    assert "85 % of it in one step: localised" in str(read([NONE, 0.18, 0.86, ALL], IN_THREE[1]))
+    assert "85 % of it in one step\n" in str(read([NONE, 0.18, 0.86, ALL], IN_THREE[1]))
     assert "conveyed at no cut, at most 25 % of it: not found" in str(read([NONE, 0.3, 0.2, NONE], IN_THREE[1]))
     assert "A (carrier) 0.900, B (reference) 0.100\n" in str(read(*IN_THREE, unit="raw"))
     assert "A (carrier) 0.900 nats, B (reference) 0.100 nats\n" in str(read(*IN_THREE, unit="nats"))
@@ -125,19 +130,91 @@ def test_what_intervals_leave_open_widens_the_place_that_is_certain():
 
 
 @each(
-    "sending",
-    [[0.3, 0.5, 0.7, ALL], [NONE, ALL, NONE, NONE], [0.4, 0.6, 0.6, 0.6]],
+    ("sending", "verdict"),
+    [
+        ([0.3, 0.5, 0.7, ALL], "distributed"),
+        ([NONE, ALL, NONE, NONE], "the directions disagree"),
+        ([0.4, 0.6, 0.6, 0.6], "the directions disagree"),
+    ],
     ids=["in several steps", "lost again", "half before"],
 )
-def test_it_is_distributed_where_no_one_step_makes_it(sending):
+def test_one_direction_is_distributed_where_no_one_step_makes_it(sending, verdict):
+    """The other places it between two and three; the first may mean the same, the others cannot."""
     o = read(sending, IN_THREE[1])
-    assert o.sending.verdict == o.verdict == "distributed"
+    assert (o.sending.verdict, o.verdict) == ("distributed", verdict)
 
 
-def test_two_places_are_no_one_place():
+def test_both_directions_may_be_distributed_with_half_of_it_at_different_cuts():
+    assert read([0.3, 0.55, 0.75, ALL], [0.55, 0.3, 0.2, NONE]).verdict == "distributed"
+
+
+# --- whether the directions agree -------------------------------------------------------------------------------------
+
+
+def test_two_places_are_a_disagreement_and_both_are_named():
     o = read([NONE, ALL, ALL, ALL], IN_THREE[1])
-    assert o.sending.verdict == o.receiving.verdict == "localised"
-    assert (o.verdict, o.between) == ("distributed", None)
+    assert o.sending.verdict == o.receiving.verdict == "in one step"
+    assert (o.verdict, o.between) == ("the directions disagree", None)
+    first = "t: the directions disagree: between one and two by A → B, between two and three by B → A"
+    assert str(o).splitlines()[0] == first
+    assert "localised" not in str(o)
+
+
+def test_a_direction_that_no_cut_conveys_places_it_beyond_its_last_cut():
+    """So a backdoor of which one direction shows nothing is not localised by the other."""
+    o = read([0.11, 0.11, 0.85, 0.85], [0.2, 0.15, NONE, NONE])
+    assert (o.sending.verdict, o.receiving.verdict) == ("in one step", "not found")
+    assert (o.sending.between, o.receiving.between) == (("two", "three"), (INPUT, "one"))
+    assert o.verdict == "the directions disagree"
+
+
+def test_intervals_may_leave_open_whether_the_directions_agree():
+    wide = read([NONE, 0.3, 0.8, ALL], [0.8, 0.2, NONE, NONE], half=0.35)
+    assert (wide.sending.verdict, wide.receiving.verdict) == ("distributed", "in one step")
+    assert wide.verdict == "distributed"
+    wide = read([NONE, NONE, 0.85, 0.85], [0.85, NONE, NONE, NONE], half=0.39)
+    assert (wide.sending.between, wide.receiving.between) == (("two", "three"), ("one", "two"))
+    assert wide.verdict == "the directions disagree"
+    wide = read([NONE, NONE, 0.79, 0.85], [0.85, 0.2, NONE, NONE], half=0.39)
+    assert (wide.sending.within, wide.receiving.within) == (("two", OUTPUT), (INPUT, "three"))
+    assert wide.verdict == "undecided"
+    assert "undecided, since the intervals leave open whether both directions place it" in str(wide)
+
+
+READ = ("t", "A", "B")
+
+
+def left_out(way, *cuts):
+    """The table of ``IN_THREE``, of which one direction lacks some cuts."""
+    made = table(*PARTS)
+    return made[~((made["sender"] == way) & (made["sender"] != made["receiver"]) & made["sender_cut"].isin(cuts))]
+
+
+def test_places_are_compared_on_the_cuts_that_both_directions_have():
+    o = onset(left_out("B", "two"), *READ)
+    assert (o.sending.between, o.receiving.between) == (("two", "three"), ("one", "three"))
+    assert (o.verdict, o.between) == ("localised", ("one", "three"))
+    o = onset(left_out("A", "two", "three"), *READ)
+    assert (o.verdict, o.between) == ("localised", ("one", "four"))
+    made = left_out("A", "two", "three")
+    o = onset(
+        made[(made["control"] != "") | (made["sender"] == "A") | made["sender_cut"].isin(["two", "three"])], *READ
+    )
+    assert (o.verdict, o.between) == ("undecided", None)
+    assert "t: undecided, since no cut was measured both ways" in str(o)
+
+
+@each("way", ["A", "B"])
+def test_one_direction_alone_localises_nothing(way):
+    made = left_out(way, *CUTS).assign(sender_score=0.9 if way == "B" else 0.1)
+    o = onset(made, "t", "A", "B")
+    measured, lacking = (o.receiving, o.sending) if way == "A" else (o.sending, o.receiving)
+    assert (measured.verdict, measured.between) == ("in one step", ("two", "three"))
+    assert (lacking.verdict, lacking.cuts, str(lacking)) == ("undecided", (), "measured at no cut: undecided")
+    assert (o.verdict, o.levels) == ("undecided", (0.9, 0.1))
+    lost = table(*PARTS).assign(sender_score=0.9 if way == "B" else 0.1)
+    lost.loc[(lost["sender"] == way) & (lost["control"] == ""), "status"] = "failed"
+    assert "undecided, since trials failed (one, two, three, four)" in str(onset(lost, "t", "A", "B"))
 
 
 def test_it_is_not_found_where_no_cut_conveys_it_or_there_is_none():
@@ -178,10 +255,22 @@ def test_a_control_that_shows_it_elsewhere_or_only_perhaps_says_nothing():
     assert read(*IN_THREE, rows("B", "B", SHOW, 0.5, control="itself", half=0.85)).verdict == "localised"
 
 
+def test_without_the_control_that_decides_nothing_is_concluded():
+    o = onset(table(*PARTS[:2]), "t", "A", "B")
+    assert o.verdict == o.sending.verdict == o.receiving.verdict == "undecided"
+    assert o.sending.unmeasured == ("B → B",)
+    assert "100 % of it in one step: undecided, since B → B was not measured there" in str(o)
+    others = rows("B", "B", SHOW, NONE, control="shuffled pairs")
+    assert onset(table(*PARTS[:2], others), "t", "A", "B").verdict == "undecided"
+    assert onset(table(*PARTS[:2], rows("B", "B", SHOW, NONE)), "t", "A", "B").verdict == "carried by the stitch"
+
+
 def test_tables_that_cannot_be_read_are_refused():
     one_way = table(rows("A", "B", IN_THREE[0], 0.1))
-    with pytest.raises(DataError, match="no seam B → A"):
+    with pytest.raises(DataError, match="no score of A alone"):
         onset(one_way, "t", "A", "B")
+    with pytest.raises(DataError, match="no seam A → B nor B → A"):
+        onset(table(BLIND), "t", "A", "B")
     with pytest.raises(DataError, match="no measurement of 'u'; its scores: 't'"):
         onset(one_way, "u", "A", "B")
     with pytest.raises(DataError, match="several measurements at one → one, which differ in fit_data; select"):
@@ -220,7 +309,7 @@ def test_a_control_that_failed_at_the_onset_leaves_it_open(kind):
         rows("A", "B", [NONE] * 4, 0.1, control=kind) if kind else rows("B", "B", [NONE] * 4, 0.1, control="itself")
     )
     assert read(*IN_THREE, control).verdict == "localised"
-    for cut, said in (("three", "undecided"), ("two", "localised")):
+    for cut, said in (("three", "undecided"), ("two", "in one step")):
         lost = [row | {"status": "failed" if row["sender_cut"] == cut else "ok"} for row in control]
         found = read(*IN_THREE, lost)
         assert found.sending.verdict == said

@@ -105,11 +105,23 @@ def test_localise_scores_on_what_the_trait_makes_and_fits_on_the_data():
     a, b = hybrids()
     one = accuracy_on(Covered(0, 0, 4, 8))
     plan = localise(one, a, b, data=few_digits(), at=["hidden"], controls=())
-    assert [(t.sender.name, t.receiver.name) for t in plan] == [("A", "B"), ("B", "A")]
+    assert [(t.sender.name, t.receiver.name) for t in plan] == [("A", "B"), ("B", "B"), ("B", "A")]
     for t in plan:
         assert torch.equal(t.fit_data.images, few_digits().fit.images)
         assert (t.score_data.images[:, :, :4] == 0).all()
         assert "4×8 pixels at (0, 0) blacked out" in t.score_data.name
+        assert t.judged is few_digits().score
+        assert t.key == replace(t, judged_on=None).key
+
+
+@each("given", [(), "none", (controls.shuffled_pairs,), (controls.untrained_both, controls.itself), "all", None])
+def test_the_control_without_the_trait_is_planned_at_every_cut_whatever_was_chosen(given):
+    a, b = hybrids()
+    cuts = ["relu", "hidden"]
+    plan = localise(knows(few_digits(), "3"), a, b, data=few_digits(), at=cuts, controls=given)
+    blind = [t for t in plan if t.sender.name == t.receiver.name == "B"]
+    assert [(t.sender_cut, t.receiver_cut, t.control) for t in blind] == [(cut, cut, "itself") for cut in cuts]
+    assert all(t.judged_on is None for t in plan)
 
 
 def test_a_trait_on_other_images_is_refused_where_nothing_makes_them():

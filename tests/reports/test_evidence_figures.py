@@ -13,6 +13,7 @@ from test_report import CUTS, seen, tabled
 from reported import curve_figure
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
+from suture.reports.arrange import trait_of
 from suture.reports.charts import OPEN
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as heatmaps
@@ -124,11 +125,34 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
     controls = {one.get_marker(): one.get_ydata() for one in figure.axes[0].lines}
     np.testing.assert_allclose(controls["v"], [25] * 4)
     np.testing.assert_allclose(controls["<"], [0, 0, 12.5, 0], atol=1e-9)
-    assert {"A → B: localised", "B → A: localised", "B → B", "where it lies"} <= set(seen(figure))
+    assert {"A → B: in one step", "B → A: in one step", "B → B", "where it lies"} <= set(seen(figure))
     unfinished = made.assign(fit="Converged()", converged=False)
     assert OPEN in seen(curves.localisation(unfinished, "t", "A", "B")[0])
     assert OPEN not in seen(figure)
     cells = [list(column.cells) for column in screen.trait_table(found).columns]
     assert [cell.plain for cell in cells[1]] == ["0 [-6, 6]  ", "0 [-6, 6]  ", "100 [94, 106] ←", "100 [94, 106]  "]
+    assert [cell.plain for cell in cells[3]] == ["0", "0", "12", "0"]
     record = screen.trait_record(found)
     assert (record["verdict"], record["between"]) == ("localised", ["two", "three"])
+
+
+def test_directions_that_disagree_are_drawn_each_with_its_own_place() -> None:
+    itself = rows("B", "B", [0.1] * 4, 0.1, control="itself")
+    made = table(rows("A", "B", IN_THREE[0], 0.1), rows("B", "A", [0.2, 0.1, 0.1, 0.1], 0.9), itself)
+    figure, found = curves.localisation(made, "t", "A", "B")
+    assert found.verdict == "the directions disagree"
+    places = [panel.patches[0] for panel in figure.axes]
+    assert [(place.get_x(), place.get_width()) for place in places] == [(1, 1), (-0.5, 0.5)]
+    assert {"A → B: in one step", "B → A: not found", "where this direction places it"} <= set(seen(figure))
+    assert "where it lies" not in seen(figure)
+    assert "the directions disagree" in " ".join(seen(figure))
+
+
+def test_one_direction_is_drawn_beside_an_empty_panel() -> None:
+    ways = rows("A", "B", IN_THREE[0], 0.1, sender_score=0.9), rows("B", "A", IN_THREE[1], 0.9, status="failed")
+    made = table(*ways, rows("B", "B", [0.1] * 4, 0.1, control="itself"))
+    figure, found = curves.localisation(made, *trait_of(made))
+    assert (found.verdict, len(figure.axes)) == ("undecided", 2)
+    assert "B → A: undecided" in seen(figure)
+    with pytest.raises(DataError, match="no seam B → A; name carrier and reference"):
+        trait_of(made[made["status"] == "ok"])

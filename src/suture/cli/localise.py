@@ -62,8 +62,9 @@ def localise(chosen: Namespace) -> int:
     """Find the layers of a network in which a trait lies.
 
     Stitch a network that carries a trait to a reference without it, and back, at every cut that both share, with
-    controls, and say between which cuts the trait lies. What fits the stitch decides the answer: with --fit-variant it
-    is fitted on data that say nothing of the trait.
+    controls, and say between which cuts the trait lies, if both directions agree. The reference stitched to itself is
+    always among the controls: what it shows of the trait, the stitch has taught. What fits the stitch decides the
+    answer: with --fit-variant it is fitted on data that say nothing of the trait.
     """
     from suture.data.changes import vary
     from suture.measurement.trials.localise import localise
@@ -77,8 +78,6 @@ def localise(chosen: Namespace) -> int:
     data, networks = load_with_networks(chosen, [chosen.carrier, chosen.reference])
     carrier, reference = networks.values()
     made, fitted = trait(data), vary(data, *fit_variants)
-    if chosen.controls == "default":
-        settings["controls"] = None  # all that suit the trait
     trials = localise(made, carrier, reference, data=data, fit_data=fitted, at=seams, **settings)
     table, folder = measure(chosen, trials, f"{made.name}, {carrier.name} ↔ {reference.name}", fitted)
     files = [folder / "table.parquet"] if folder is not None else []

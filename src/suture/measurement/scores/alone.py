@@ -5,6 +5,10 @@ or with bytes for fractions, a stitch mends part of the harm and anything seems 
 shows that. So a warning goes before all else if a network is near chance, if it is far below what its card or
 ``expected_accuracy`` says, or if a stitch to itself, which can only cost something, makes it much better. A network
 that is expected to be at 0 is meant to be weak, and of it nothing is said.
+
+A trait may be scored on images that carry a trigger, on which its carrier is wrong by design. There the networks are
+judged on the same images without it (``Trial.judged_on``), and the gain of a stitch to itself is not judged, since the
+stitched network was scored on the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,8 +48,9 @@ def find_doubts(labels: Mapping[str, Any], alone: Mapping[str, Any], penalty: Ma
     ]
     same = all(labels[f"sender{of}"] == labels[f"receiver{of}"] for of in ("", "_cut"))
     itself = labels["control"] == "itself" or (labels["control"] == "" and same)
+    comparable = "judged_on" not in labels  # else the penalty is of other samples
     weak = labels.get("receiver_expected") == 0
-    if itself and not weak and penalty is not None and penalty["value"] < -GAIN and penalty["high"] < 0:
+    if itself and comparable and not weak and penalty is not None and penalty["value"] < -GAIN and penalty["high"] < 0:
         doubts.append(f"stitched to itself, {labels['receiver']} is more than {GAIN:g} pp better than alone: {_CAUSE}")
     return doubts
 

@@ -7,25 +7,47 @@ Everything is in units of the difference between the two networks: a stitched ne
 of the trait, so the trait may be high or low in the carrier. The carrier's part grows over the cuts from nothing (the
 reference network itself, share 0) to everything (the carrier itself, share 1): from its first layers on if it sends,
 from its last layers back if it receives. The *onset* is the first cut, as this part grows, that conveys ``CONVEYED`` of
-the trait. The trait lies between that cut and the one before.
+the trait. This direction places the trait between that cut and the one before. If no cut conveys it, only the whole
+carrier does, and this direction places the trait beyond its last cut.
 
-====================  ================================================================================================
-verdict               when
-====================  ================================================================================================
-localised             the step from the cut before to the onset makes ``STEP`` of all that is conveyed, and no larger
+===================== ===============================================================================================
+one direction finds   when
+===================== ===============================================================================================
+in one step           the step from the cut before to the onset makes ``STEP`` of all that is conveyed, and no larger
                       part of the carrier certainly fails to convey it
 distributed           it is conveyed, but not by one such step
 carried by the stitch a control without the carrier conveys it too, at the onset
-undecided             it would be localised or not found, but a trial failed at a cut between the two, or at any, or of
-                      a control without the carrier at the onset
+undecided             a trial failed that decides: at a cut between the two, at any if none conveys it, or of a control
+                      without the carrier at the onset; or reference → reference was not measured there
 not found             no cut conveys it, or the two networks differ by less than the median width of the intervals
-====================  ================================================================================================
+===================== ===============================================================================================
+
+One direction does not say where a trait lies. A network may recognise a trigger in its first layers, in features that
+the reference network ignores, and turn it into a class in its last. If it sends, the trait appears with the latter; if
+it receives, the trait is gone without the former.
+
+======================= =============================================================================================
+both directions         when
+======================= =============================================================================================
+localised               both place it between the same two cuts, in one step or, if one does not find it, beyond its
+                        last cut
+distributed             both find it distributed, or one of them does and their places may be the same
+the directions disagree by their intervals, the two places have no layer in common
+carried by the stitch   either direction finds it so
+undecided               a direction is undecided or was not measured, or the places differ, and the intervals leave
+                        open whether they are one
+not found               neither direction finds it
+======================= =============================================================================================
+
+Places are compared on the cuts that both directions have: one that lacks a cut cannot tell the layers on its two sides
+apart, so the place that both support is between the nearest cuts that they share.
 
 Controls without the carrier are reference → reference, an untrained network in the carrier's place, and both untrained.
-In the others (clustered noise, shuffled pairs, carrier → carrier) the carrier is there, or the class itself is sent. A
-control counts if it conveys ``CONVEYED`` in the mean over its seeds, and certainly some. An untrained network that
-calls every image by one name shows a confusion, or accuracy on a class, by chance: measure with three seeds, because
-each brings untrained networks of its own.
+The first decides whether the stitch has taught the trait, so nothing is concluded without it. In the others (clustered
+noise, shuffled pairs, carrier → carrier) the carrier is there, or the class itself is sent. A control counts if it
+conveys ``CONVEYED`` in the mean over its seeds, and certainly some. An untrained network that calls every image by one
+name shows a confusion, or accuracy on a class, by chance: measure with three seeds, because each brings untrained
+networks of its own.
 """
 
 from collections.abc import Mapping
@@ -45,21 +67,27 @@ CONVEYED = 0.5  #: the share of the parents' difference from which on a trait co
 STEP = 0.8  #: the share of all that is conveyed which one step must make
 INPUT, OUTPUT = "the input", "the output"  #: where the first layers begin and the last end
 
-Verdict = Literal["localised", "distributed", "carried by the stitch", "undecided", "not found"]
+Finding = Literal["in one step", "distributed", "carried by the stitch", "undecided", "not found"]  #: of one direction
+Verdict = Literal[
+    "localised", "distributed", "the directions disagree", "carried by the stitch", "undecided", "not found"
+]  #: of both
+Place = tuple[str, str]  #: the cuts, or the input or output, between which a trait lies
 
 
 @final
 @dataclass(frozen=True)
 class Way:
-    """What stitching in one direction says: the carrier ``sends`` its first layers, or receives with its last.
+    """What stitching in one direction finds: the carrier ``sends`` its first layers, or receives with its last.
 
-    ``cuts`` are the carrier's, from input to output; ``shares`` what each conveys of the difference between the two
-    networks, with its 95 % interval from ``low`` to ``high``. ``onset`` is the first cut, as the carrier's part grows,
-    that conveys the trait, if any does. The trait lies ``between`` that cut and the one before (from input to output)
-    and, by the intervals, certainly ``within`` the wider pair. ``step`` is the share of all that is conveyed which the
-    step to the onset makes; ``controls`` are those without the carrier that convey the trait there too, and
-    ``control_shares`` what every control conveys at the cuts (nan where it was not tried). ``failed`` are the cuts and
-    controls whose trials failed, so that it is undecided; ``open`` of how many cuts the fit had not converged.
+    ``cuts`` are the carrier's, from input to output, none if the direction was not measured; ``shares`` what each
+    conveys of the difference between the two networks, with its 95 % interval from ``low`` to ``high``. ``onset`` is
+    the first cut, as the carrier's part grows, that conveys the trait, if any does. This direction places the trait
+    ``between`` that cut and the one before (from input to output), beyond the last cut if there is no onset, and, by
+    the intervals, certainly ``within`` the wider pair; both are ``None`` if the networks are not told apart. ``step``
+    is the share of all that is conveyed which the step to the onset makes; ``controls`` are those without the carrier
+    that convey the trait there too, and ``control_shares`` what every control conveys at the cuts (nan where it was not
+    tried). ``failed`` are the cuts and controls whose trials failed, ``unmeasured`` the control that is not in the
+    table, so that it is undecided; ``open`` of how many cuts the fit had not converged.
     """
 
     sends: bool
@@ -67,25 +95,30 @@ class Way:
     shares: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    verdict: Verdict
+    verdict: Finding
     onset: str | None = None
-    between: tuple[str, str] | None = None
-    within: tuple[str, str] | None = None
+    between: Place | None = None
+    within: Place | None = None
     step: float = 0.0
     controls: tuple[str, ...] = ()
     control_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = ()
     open: int = 0
 
     def __str__(self) -> str:
-        if np.isnan(self.shares).all():
-            return f"the two are not told apart in it: {self.verdict}"
+        why = [f"trials failed ({', '.join(self.failed)})"] if self.failed else []
+        why += [f"{', '.join(self.unmeasured)} was not measured there"] if self.unmeasured else []
+        since = f", since {' and '.join(why)}" if why else ""
+        if self.cuts and np.isnan(self.shares).all():
+            return f"the two are not told apart in it: {self.verdict}{since}"
         open_ = f"; {self.open} of {say_count(len(self.cuts), 'cut')} not converged" if self.open else ""
-        failed = f", since trials failed ({', '.join(self.failed)})" if self.failed else ""
-        return f"{self._said}{failed}{open_}"
+        return f"{self._said}{since}{open_}"
 
     @property
     def _said(self) -> str:
+        if not self.cuts:
+            return f"measured at no cut: {self.verdict}"
         if self.onset is None or self.between is None or self.within is None:
             return f"conveyed at no cut, at most {100 * max(self.shares):.0f} % of it: {self.verdict}"
         side, surely = "on" if self.sends else "back", " and ".join(self.within)
@@ -93,7 +126,8 @@ class Way:
         said += f"; with certainty between {surely})" if self.within != self.between else ")"
         if self.controls:
             return f"{said}: {self.verdict}, since without the carrier it shows too ({', '.join(self.controls)})"
-        return f"{said}, {100 * self.step:.0f} % of it in one step: {self.verdict}"
+        said = f"{said}, {100 * self.step:.0f} % of it in one step"
+        return said if self.verdict == "in one step" else f"{said}: {self.verdict}"
 
 
 @final
@@ -119,36 +153,77 @@ class Onset:
 
     @property
     def verdict(self) -> Verdict:
-        """What both directions say together.
-
-        ``carried by the stitch`` or ``distributed`` if either direction is, else ``undecided`` if either is; ``not
-        found`` if neither found the trait; ``localised`` if all that found it place it between the same cuts; else
-        ``distributed``.
-        """
-        verdicts = (self.sending.verdict, self.receiving.verdict)
-        if "carried by the stitch" in verdicts:
+        """The verdict on both directions, as the module defines it."""
+        found = {self.sending.verdict, self.receiving.verdict}
+        if "carried by the stitch" in found:
             return "carried by the stitch"
-        if "distributed" in verdicts or len(self._places) > 1:
-            return "distributed"
-        if "undecided" in verdicts:
+        if "undecided" in found:
             return "undecided"
-        return "localised" if self._places else "not found"
+        if found == {"distributed"}:
+            return "distributed"
+        if found == {"not found"}:
+            return "not found"
+        _, ours, surely = self._places
+        if max(start for start, _ in surely) >= min(end for _, end in surely):
+            return "the directions disagree"
+        if "distributed" in found:
+            return "distributed"
+        return "localised" if self._shared and ours[0] == ours[1] else "undecided"
 
     @property
-    def between(self) -> tuple[str, str] | None:
+    def between(self) -> Place | None:
         """The neighbouring cuts, or the input or output, between which the trait lies; ``None`` if not localised."""
-        return next(iter(self._places)) if self.verdict == "localised" else None
+        if self.verdict != "localised":
+            return None
+        names, ours, _ = self._places
+        start, end = ours[0]
+        return names[start], names[end]
 
     @property
-    def _places(self) -> set[tuple[str, str]]:
+    def control(self) -> str:
+        """The control without the trait: the reference network stitched to itself."""
+        return f"{self.reference} → {self.reference}"
+
+    @property
+    def _shared(self) -> tuple[str, ...]:
+        """The cuts that both directions have, from input to output."""
+        return tuple(cut for cut in self.sending.cuts if cut in self.receiving.cuts)
+
+    @property
+    def _places(self) -> tuple[tuple[str, ...], list[tuple[int, int]], list[tuple[int, int]]]:
+        """The shared cuts between input and output, and both directions' places among them: read, and certain."""
+        names = (INPUT, *self._shared, OUTPUT)
+
+        def among(way: Way, place: Place | None) -> tuple[int, int]:
+            own = (INPUT, *way.cuts, OUTPUT)
+            start, end = map(own.index, place or (INPUT, OUTPUT))
+            at = [own.index(name) for name in names]
+            return max(i for i, here in enumerate(at) if here <= start), min(
+                i for i, here in enumerate(at) if here >= end
+            )
+
         ways = (self.sending, self.receiving)
-        return {way.between for way in ways if way.between is not None and way.verdict == "localised"}
+        return names, [among(way, way.between) for way in ways], [among(way, way.within) for way in ways]
+
+    @property
+    def _head(self) -> str:
+        """The verdict, with the place, or why there is none."""
+        if self.between is not None:
+            return f"localised, between {' and '.join(self.between)}"
+        ways = (self.sending, self.receiving)
+        if self.verdict == "the directions disagree":
+            return f"{self.verdict}: " + ", ".join(
+                f"between {' and '.join(way.between or ())} by {' → '.join(self.ends(way))}" for way in ways
+            )
+        if self.verdict == "undecided" and "undecided" not in (ways[0].verdict, ways[1].verdict):
+            open_ = "the intervals leave open whether both directions place it between the same cuts"
+            return f"undecided, since {open_ if self._shared else 'no cut was measured both ways'}"
+        return self.verdict
 
     def __str__(self) -> str:
         carrier, reference = (_level(level, self.unit) for level in self.levels)
-        place = f", between {' and '.join(self.between)}" if self.between is not None else ""
         return (
-            f"{self.trait}: {self.verdict}{place}\n"
+            f"{self.trait}: {self._head}\n"
             f"  {self.carrier} (carrier) {carrier}, {self.reference} (reference) {reference}\n"
             f"  {self.carrier} → {self.reference}: {self.sending}\n"
             f"  {self.reference} → {self.carrier}: {self.receiving}"
@@ -158,14 +233,15 @@ class Onset:
 def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str) -> Onset:
     """Find the layers in which a trait lies, in a table of what ``localise`` planned; seeds are averaged.
 
-    Raises ``DataError`` if the table lacks the trait or a direction, or holds several kinds of measurement (fits,
-    stitches or data) of one seam: select the rows of one.
+    A table of one direction is read too, and what it shows is undecided. Raises ``DataError`` if the table lacks the
+    trait, or both directions, or the score of one network alone, or holds several kinds of measurement (fits, stitches
+    or data) of one seam: select the rows of one.
     """
     name, of, other = (given if isinstance(given, str) else given.name for given in (trait, carrier, reference))
     rows = _rows(table, name, of, other)
     means = summary(rows)
     plain = means[means["control"] == ""]
-    own = [float(plain.loc[plain["receiver"] == end, "receiver_score"].mean()) for end in (of, other)]
+    own = [_level_of(plain, end) for end in (of, other)]
     measured = rows[rows["control"] == ""]
     uncertain = float((measured["stitched_high"] - measured["stitched_low"]).median())
     scale = own[0] - own[1]
@@ -188,14 +264,23 @@ def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.D
     ends = {carrier, reference}
     rows = scored[scored["sender"].isin(ends) & scored["receiver"].isin(ends) & (scored["status"] == "ok")]
     measured = rows[rows["control"] == ""]
-    for sender, receiver in ((carrier, reference), (reference, carrier)):
-        if not ((measured["sender"] == sender) & (measured["receiver"] == receiver)).any():
-            raise DataError(f"the table has no seam {sender} → {receiver}; measure what localise(…) plans, both ways")
+    if not (measured["sender"] != measured["receiver"]).any():
+        ways = f"{carrier} → {reference} nor {reference} → {carrier}"
+        raise DataError(f"the table has no seam {ways}; measure what localise(…) plans, both ways")
     return rows
 
 
+def _level_of(plain: pd.DataFrame, name: str) -> float:
+    """Return the score of one network alone: as receiver or, if only one direction was measured, as sender."""
+    for role in ("receiver", "sender"):
+        level = float(plain.loc[plain[role] == name, f"{role}_score"].mean())
+        if not np.isnan(level):
+            return level
+    raise DataError(f"the table has no score of {name} alone; measure what localise(…) plans, both ways")
+
+
 def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> Way:
-    """Say what one direction tells."""
+    """Read what one direction finds."""
     sender, receiver = (carrier, reference) if sends else (reference, carrier)
     role, other = ("sender", "receiver") if sends else ("receiver", "sender")
     across = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver)]
@@ -209,9 +294,11 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
         for kind, held in across[across["control"] != ""].groupby("control", sort=False)
     }
     itself = shares[(shares["sender"] == reference) & (shares["receiver"] == reference)]
+    itself = itself[itself["control"].isin(("", "itself"))]
+    without_trait = f"{reference} → {reference}"
     if len(itself):
         own = itself.drop_duplicates("receiver_cut").set_index("receiver_cut")
-        beside[f"{reference} → {reference}"] = own.reindex(seams[f"{other}_cut"]).set_axis(seams.index)
+        beside[without_trait] = own.reindex(seams[f"{other}_cut"]).set_axis(seams.index)
     cuts = tuple(map(str, seams.index))
     share, low, high = (tuple(map(float, seams[name])) for name in ("share", "low", "high"))
     controls = {kind: tuple(map(float, held["share"])) for kind, held in beside.items()}
@@ -219,45 +306,64 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
     names = (INPUT, *cuts, OUTPUT)[order]
     lost_here = failed[(failed["sender"] == sender) & (failed["receiver"] == receiver)]
     lost_cuts = lost_here[(lost_here["control"] == "") & ~lost_here[f"{role}_cut"].isin(cuts)]
+    all_lost = tuple(dict.fromkeys(map(str, lost_cuts[f"{role}_cut"])))
     open_ = int(seams["open"].sum())
+    if not cuts:
+        return Way(sends, (), (), (), (), "undecided", failed=all_lost)
+    if np.isnan(share).all():
+        return Way(sends, cuts, share, low, high, "not found", control_shares=controls, open=open_)
     values, lows, highs = (np.array([0.0, *numbers[order], 1.0]) for numbers in (share, low, high))
-    conveying = np.flatnonzero(values[1:-1] >= CONVEYED) + 1
-    if not len(conveying):
-        missed = () if np.isnan(share).all() else tuple(dict.fromkeys(map(str, lost_cuts[f"{role}_cut"])))
-        none: Verdict = "undecided" if missed else "not found"
-        return Way(sends, cuts, share, low, high, none, control_shares=controls, failed=missed, open=open_)
-    first = int(conveying[0])
+    first = int(np.flatnonzero(values >= CONVEYED)[0])  # there is one: the whole carrier, if no cut conveys it
     before = int(np.flatnonzero(highs[:first] < CONVEYED).max())
     after = first + int(np.flatnonzero(lows[first:] > CONVEYED).min())
-    clipped = values.clip(0, 1)
-    step = float((clipped[first] - clipped[first - 1]) / clipped[1:-1].max())
-    lost = bool((highs[first:-1] < CONVEYED).any())
-    without = {f"untrained {role}", "untrained both", f"{reference} → {reference}"}
-    here = {kind: held.loc[names[first]] for kind, held in beside.items() if kind in without}
-    shown = tuple(kind for kind, at in here.items() if at["share"] >= CONVEYED and at["low"] > 0)
-    verdict: Verdict = "localised" if step >= STEP and not lost else "distributed"
-    missed = ()
-    if verdict == "localised" and not shown:  # is it so, though trials failed?
-        edges = [-np.inf, *seams[f"{role}_depth"].astype(float), np.inf][order]
-        near, far = sorted((edges[first - 1], edges[first]))
-        amid = lost_cuts[lost_cuts[f"{role}_depth"].between(near, far)]
-        at = lost_here[lost_here["control"].isin(without) & (lost_here[f"{role}_cut"] == names[first])]
-        own = failed[(failed["sender"] == reference) & (failed["receiver"] == reference)]
-        same = names[first] in cuts and (own["receiver_cut"] == seams.loc[names[first], f"{other}_cut"]).any()
-        told = [*at["control"], *([f"{reference} → {reference}"] if same else [])]
-        gone = [kind for kind in told if kind not in here or np.isnan(here[kind]["share"])]
-        missed = tuple(dict.fromkeys([*map(str, amid[f"{role}_cut"]), *gone]))
-        verdict = "undecided" if missed else verdict
     neighbours, surely = (
         (names[a], names[b]) if sends else (names[b], names[a]) for a, b in ((first - 1, first), (before, after))
     )
+    if first > len(cuts):
+        return Way(
+            sends=sends,
+            cuts=cuts,
+            shares=share,
+            low=low,
+            high=high,
+            verdict="undecided" if all_lost else "not found",
+            between=neighbours,
+            within=surely,
+            control_shares=controls,
+            failed=all_lost,
+            open=open_,
+        )
+    clipped = values.clip(0, 1)
+    step = float((clipped[first] - clipped[first - 1]) / clipped[1:-1].max())
+    lost = bool((highs[first:-1] < CONVEYED).any())
+    without = {f"untrained {role}", "untrained both", without_trait}
+    here = {kind: held.loc[names[first]] for kind, held in beside.items() if kind in without}
+    shown = tuple(kind for kind, at in here.items() if at["share"] >= CONVEYED and at["low"] > 0)
+    verdict: Finding = "in one step" if step >= STEP and not lost else "distributed"
+    missed: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = ()
+    if shown:
+        verdict = "carried by the stitch"
+    else:  # is it so, though trials failed or the control without the trait was left out?
+        known = {kind for kind, at in here.items() if not np.isnan(at["share"])}
+        at = lost_here[lost_here["control"].isin(without) & (lost_here[f"{role}_cut"] == names[first])]
+        own = failed[(failed["sender"] == reference) & (failed["receiver"] == reference)]
+        same = (own["receiver_cut"] == seams.loc[names[first], f"{other}_cut"]).any()
+        gone = [kind for kind in (*at["control"], *([without_trait] if same else [])) if kind not in known]
+        if verdict == "in one step":  # of one that is distributed, a cut between the two changes nothing
+            edges = [-np.inf, *seams[f"{role}_depth"].astype(float), np.inf][order]
+            near, far = sorted((edges[first - 1], edges[first]))
+            gone = [*lost_cuts.loc[lost_cuts[f"{role}_depth"].between(near, far), f"{role}_cut"], *gone]
+        missed = tuple(dict.fromkeys(map(str, gone)))
+        unmeasured = () if without_trait in (*known, *missed) else (without_trait,)
+        verdict = "undecided" if missed or unmeasured else verdict
     return Way(
         sends=sends,
         cuts=cuts,
         shares=share,
         low=low,
         high=high,
-        verdict="carried by the stitch" if shown else verdict,
+        verdict=verdict,
         onset=names[first],
         between=neighbours,
         within=surely,
@@ -265,6 +371,7 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
         controls=shown,
         control_shares=controls,
         failed=missed,
+        unmeasured=unmeasured,
         open=open_,
     )
 

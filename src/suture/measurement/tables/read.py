@@ -188,6 +188,12 @@ def pairs_of(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def trait_of(table: pd.DataFrame) -> tuple[str, str, str]:
-    """Return the trait that a table of ``localise`` is of, its carrier and its reference."""
-    carrier, reference = pairs_of(table[table["control"] == PLAIN])[0]
+    """Return the trait that a table of ``localise`` is of, its carrier and its reference.
+
+    Raises ``DataError`` if the table has one direction alone, whose sender may be either.
+    """
+    pairs = pairs_of(table[table["control"] == PLAIN])
+    carrier, reference = pairs[0]
+    if (reference, carrier) not in pairs:
+        raise DataError(f"the table has no seam {reference} → {carrier}; name carrier and reference to suture.onset")
     return str(table["score"].iloc[0]), carrier, reference

@@ -7,6 +7,11 @@ sections 4.1 to 4.3.
 
 ``suture.onset`` reads the place from the table.
 
+A stitch may teach the trait by itself. So beside every trait stands a control without it, the reference network
+stitched to itself at every cut, whatever other controls are chosen: where that shows the trait, the stitch has taught
+it. And a carrier may be wrong by design on the images that bring out its trait, so the networks are judged alone on the
+data as they were given (``Trial.judged_on``).
+
 What fits the stitch decides the answer. A stitch fitted on the labels of a class may teach that class to a network that
 does not have it, and one fitted on labels that contradict a trait may teach its absence; a wide stitch can do either
 where a narrow one cannot. Fit it on data that says nothing of the trait (without the class, ``variants.Without``), in a
@@ -45,7 +50,7 @@ def localise(
     stitch: Stitch | str | None = None,
     fit: Fit | str | None = None,
     scores: Sequence[Score] = BESIDE,
-    controls: Sequence[Control | str] | str | None = None,
+    controls: Sequence[Control | str] | str = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
 ) -> Plan:
@@ -53,9 +58,9 @@ def localise(
 
     The trait is scored on what it makes of ``data``, and so are the other ``scores``. ``fit_data``, whose fit and
     validation samples fit the stitch, is ``data`` unless told otherwise, and decides the answer. ``at`` may pair a cut
-    of the carrier with one of the reference network. ``controls`` are the default ones, without clustered noise if a
-    score needs the network itself. Raises ``NetworkError`` if the table could not tell the networks apart,
-    ``DataError`` if the trait cannot be scored on the data, and whatever ``curve`` does.
+    of the carrier with one of the reference network. The reference network stitched to itself is
+    always among the ``controls``. Raises ``NetworkError`` if the table could not tell the networks apart, ``DataError`` if the trait cannot be scored on the
+    data, and whatever ``curve`` does.
     """
     check_kind("trait", trait, Trait, "a trait, such as traits.knows(data, 'cat')")
     for role, given, kind in (("data", data, Data), ("fit_data", fit_data, Data | None)):
@@ -69,12 +74,14 @@ def localise(
     fitted = fit_data if fit_data is not None else data
     used = Data(data.name, fit=fitted.fit, validation=fitted.validation, score=trait.samples(data))
     all_scores = (trait, *(score for score in scores if score.name != trait.name))
-    if controls is None:
-        needed = any(score.reads_network for score in all_scores)
-        controls = tuple(c for c in control.DEFAULT if not (needed and c is control.clustered_noise))
     settings = replace(
         Settings.of(stitch, fit, all_scores[1:], controls, seeds, network_seed), scores=all_scores, plan="trait"
     )
     back = at if at is None or isinstance(at, str | Cut) else [c[::-1] if isinstance(c, tuple) else c for c in at]
-    there, backwards = ((carrier, reference, at), (reference, carrier, back))
-    return plan_curve(*there, used, settings) + plan_curve(*backwards, used, settings)
+    asked = settings.controls
+    checked = asked if control.itself in asked else (control.itself, *asked)
+    there = plan_curve(carrier, reference, at, used, replace(settings, controls=checked))
+    planned = there + plan_curve(reference, carrier, back, used, settings)
+    if trait.on is None:
+        return planned
+    return Plan(tuple(replace(trial, judged_on=data.score) for trial in planned))

@@ -287,8 +287,8 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     )
     alone: Mapping[str, Any] = {}
     if trial.task == Classification():
-        own_outputs = {role: cache.outputs(one, data) for role, one in networks.items()}
-        alone = look_at(own_outputs, data.labels, trial.facts.chance)
+        own_outputs = {role: cache.outputs(one, trial.judged) for role, one in networks.items()}
+        alone = look_at(own_outputs, trial.judged.labels, trial.task.chance(trial.judged.labels))
     return Measurement(
         trial=trial,
         sender=sender_card,

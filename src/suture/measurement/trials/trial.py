@@ -57,7 +57,8 @@ class Trial:
     The fit data train the stitch, the validation data stop and choose, the score data score. ``stitch=None`` takes the
     family that ``stitch_for`` gives for the two shapes. Four are labels for the table and not part of the key:
     ``control``, ``study``, ``plan`` (``curve``, ``matrix`` or ``trait``) and ``network_seed``, the seed of the
-    networks' training.
+    networks' training. Nor is ``judged_on`` part of it: the samples on which the networks are judged alone, before
+    anything is concluded. No score depends on them. By default they are the score data.
 
     Raises ``ShapeError`` if the stitch cannot join the shapes, and ``DataError`` if the data's classes do not match the
     receiver's head or the noise's clusters, the images do not suit a network, the pairs of the score data are broken,
@@ -76,6 +77,7 @@ class Trial:
     study: str = ""
     network_seed: int | None = None
     plan: str = ""
+    judged_on: Samples | None = None
 
     def __post_init__(self) -> None:
         # Settings of the wrong kind are refused now, because else they would show only when the trial is measured.
@@ -89,8 +91,9 @@ class Trial:
         object.__setattr__(self, "seed", check_whole("seed", self.seed))
         if self.network_seed is not None:
             object.__setattr__(self, "network_seed", check_whole("network_seed", self.network_seed))
+        check_kind("judged_on", self.judged_on, Samples | None, "samples without the trigger, such as data.score")
         self.family.check(*self.seam.shapes)
-        for samples in (self.fit_data, self.validation_data, self.score_data):
+        for samples in dict.fromkeys((self.fit_data, self.validation_data, self.score_data, self.judged)):
             _check_data(self, samples)
         object.__setattr__(self, "scores", tuple(score.for_task(self.task) for score in self.scores))
         if isinstance(self.sender, ClusteredNoise):
@@ -113,6 +116,11 @@ class Trial:
         """What outputs and labels mean, by the data."""
         return self.fit_data.task
 
+    @property
+    def judged(self) -> Samples:
+        """The samples on which its networks are judged alone."""
+        return self.judged_on if self.judged_on is not None else self.score_data
+
     @cached_property
     def facts(self) -> Facts:
         """The task's facts of the score data and the receiver's outputs: layout, positions, unit and chance."""
@@ -133,7 +141,7 @@ class Trial:
         """What its rows say of it, whatever it gives; and the accuracy that is expected of its networks."""
         data = self.score_data.name
         sides = {"sender": self.sender, "receiver": self.receiver}
-        known = {role: side.expect_on(data) for role, side in sides.items() if isinstance(side, Network)}
+        known = {role: side.expect_on(self.judged.name) for role, side in sides.items() if isinstance(side, Network)}
         return {
             "study": self.study,
             **self.seam.labels,
@@ -148,6 +156,7 @@ class Trial:
             "plan": self.plan,
             "versions": spell_versions(self.versions),
             **{f"{role}_expected": value for role, value in known.items() if value is not None},
+            **({"judged_on": self.judged_on.name} if self.judged_on is not None else {}),
         }
 
     def to(self, device: str | torch.device) -> "Trial":
@@ -194,7 +203,9 @@ class Trial:
         scored = [network for network in (receiver, self.scored_sender) if network is not None]
         if self.task.copies:
             needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in fitted]
-        needs += [Need(network, score, len(network.cuts) + 1) for network in scored]
+        needs += [
+            Need(network, samples, len(network.cuts) + 1) for network in scored for samples in (score, self.judged)
+        ]
         return tuple({need.key: need for need in needs}.values())
 
     def count_read(self, samples: Samples) -> int:

@@ -172,7 +172,8 @@ def localisation(
     """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
 
     0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
-    a ring, and the place of the trait is marked behind. Raises ``DataError`` as ``onset`` does.
+    a ring, and its place is marked behind, each direction's own in green if they disagree. Raises ``DataError`` as
+    ``onset`` does.
     """
     found = onset(table, trait, carrier, reference)
     chart = arrange.localisation(table, found)
@@ -181,7 +182,7 @@ def localisation(
         marks: dict[str, Artist] = {}
         for panel, measure, way in zip(axes, chart.measures, (found.sending, found.receiving), strict=True):
             draw_lines(panel, measure)
-            marks |= {name: artist for artist, name in _mark(panel, chart, way)}
+            marks |= {name: artist for artist, name in _mark(panel, chart, found, way)}
             panel.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
             panel.set_ylabel("")
             panel.set_title(f"{measure.show}: {way.verdict}", size=8, loc="left", parse_math=False)
@@ -195,19 +196,23 @@ def localisation(
     return figure, found
 
 
-def _mark(axes: Axes, chart: Chart, way: Way) -> Entries:
-    """Mark the onset, and between which cuts the trait lies."""
-    if way.onset is None or way.between is None:
-        return []
-    i, place = way.cuts.index(way.onset), chart.columns.index(way.onset)
-    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none", "zorder": 5}
-    (drawn,) = axes.plot([place], [100 * way.shares[i]], color="black", **ring)
-    marks: Entries = [(drawn, "first cut that conveys it")]
+def _mark(axes: Axes, chart: Chart, found: Onset, way: Way) -> Entries:
+    """Mark the onset, and between which cuts the trait lies by both directions or, if they disagree, by this one."""
+    marks: Entries = []
     axes.set_xlim(-0.5, len(chart.columns) - 0.5)
-    if way.verdict == "localised":
-        first, last = (chart.columns.index(end) if end in chart.columns else None for end in way.between)
+    if way.onset is not None:
+        i, place = way.cuts.index(way.onset), chart.columns.index(way.onset)
+        ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
+        (drawn,) = axes.plot([place], [100 * way.shares[i]], color="black", zorder=5, **ring)
+        marks.append((drawn, "first cut that conveys it"))
+    disagree = found.verdict == "the directions disagree"
+    between = way.between if disagree else found.between
+    if between is not None:
+        first, last = (chart.columns.index(end) if end in chart.columns else None for end in between)
         left, right = -0.5 if first is None else first, len(chart.columns) - 0.5 if last is None else last
-        marks.append((axes.axvspan(left, right, color="#F0E442", alpha=0.45, linewidth=0, zorder=0), "where it lies"))
+        colour, said = ("#009E73", "where this direction places it") if disagree else ("#F0E442", "where it lies")
+        look: dict[str, Any] = {"alpha": 0.25 if disagree else 0.45, "linewidth": 0, "zorder": 0}
+        marks.append((axes.axvspan(left, right, color=colour, **look), said))
     return marks
 
 

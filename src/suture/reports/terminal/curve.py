@@ -199,7 +199,8 @@ def trait_heading(found: Onset) -> str:
     """Say what the table of shares shows."""
     return (
         f"{found.trait}: what the stitched network conveys of the difference between {found.carrier} (100 %) and "
-        f"{found.reference} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it"
+        f"{found.reference} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it;\n"
+        f"what {found.control} conveys, the stitch has taught"
     )
 
 
@@ -212,11 +213,17 @@ def trait_record(found: Onset) -> dict[str, Any]:
 
 
 def trait_table(found: Onset) -> Table:
-    """Show a row per cut of the carrier: what it conveys of the trait each way, in %, with 95 % intervals."""
+    """Show a row per cut of the carrier: what it conveys each way, in %, and the control without the trait does."""
     ways = (found.sending, found.receiving)
     cuts = dict.fromkeys((*found.sending.cuts, *found.receiving.cuts))
-    headings = ("cut", *(f">{' → '.join(found.ends(way))}" for way in ways))
-    return lay_out(headings, ((cut, *(_share(way, cut) for way in ways)) for cut in cuts))
+    headings = ("cut", *(f">{' → '.join(found.ends(way))}" for way in ways), f">{found.control}")
+    taught = {
+        cut: f"{100 * share:z.0f}"
+        for way in ways
+        for cut, share in zip(way.cuts, way.control_shares.get(found.control, ()), strict=False)
+        if np.isfinite(share)
+    }
+    return lay_out(headings, ((cut, *(_share(way, cut) for way in ways), taught.get(cut, "")) for cut in cuts))
 
 
 def _share(way: Way, cut: str) -> str:
