@@ -58,9 +58,9 @@ def localise(
 
     The trait is scored on what it makes of ``data``, and so are the other ``scores``. ``fit_data``, whose fit and
     validation samples fit the stitch, is ``data`` unless told otherwise, and decides the answer. ``at`` may pair a cut
-    of the carrier with one of the reference network. The reference network stitched to itself is
-    always among the ``controls``. Raises ``NetworkError`` if the table could not tell the networks apart, ``DataError`` if the trait cannot be scored on the
-    data, and whatever ``curve`` does.
+    of the carrier with one of the reference network. The reference network stitched to itself is always among the
+    ``controls``. Raises ``NetworkError`` if the table could not tell the networks apart, ``DataError`` if the trait
+    cannot be scored on the data, and whatever ``curve`` does.
     """
     check_kind("trait", trait, Trait, "a trait, such as traits.knows(data, 'cat')")
     for role, given, kind in (("data", data, Data), ("fit_data", fit_data, Data | None)):
