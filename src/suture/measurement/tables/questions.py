@@ -163,7 +163,7 @@ def _pairs(pair: Curve, margin: float, chance: float | None) -> Answers:
 
 def _mark(of: Estimates, yes: Mask, no: Mask) -> tuple[str, ...]:
     """Return the marks; what was not measured, or has no interval, is not answered."""
-    asked = np.isfinite(np.stack([of.value, of.low, of.high])).all(0).tolist()
+    asked: list[bool] = (np.isfinite(of.value) & np.isfinite(of.low) & np.isfinite(of.high)).tolist()
     return tuple(
         UNASKED if not known else YES if one else NO if other else CLOSE
         for known, one, other in zip(asked, yes.tolist(), no.tolist(), strict=True)
