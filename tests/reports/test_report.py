@@ -498,7 +498,7 @@ def test_the_heading_says_who_what_and_on_which_data() -> None:
 
 def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse() -> None:
     table = tabled(("one", "two"), controls=("untrained sender",)).assign(receiver_score=0.0, sender_score=0.0)
-    table["stitched"] = [0.0, 0.0, 0.9, 0.02]
+    table["stitched"] = [0.0, 0.9, 0.0, 0.02]
     table = table.assign(
         stitched_low=table["stitched"], stitched_high=table["stitched"], penalty=100 * table["stitched"]
     )
