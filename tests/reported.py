@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from suture.measurement.compare import COLUMNS as SIMILARITY
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.matrix import arrange_matrix
+from suture.measurement.tables.similarities import COLUMNS as SIMILARITY
 from suture.measurement.tables.table import COLUMNS
 from suture.reports.html import Run
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from loops import each
 from suture.common.errors import DataError
-from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import MARGIN, Explanation, explain, say_curve
+from suture.measurement.tables.similarities import COLUMNS as COMPARED
 from suture.measurement.tables.table import COLUMNS
 from suture.measurement.tables.verdicts import judge, say_verdict, say_verdicts
 

@@ -11,7 +11,7 @@ from test_onsets import IN_THREE, rows, table
 from test_report import CUTS, seen, tabled
 
 from suture.common.errors import DataError
-from suture.measurement.compare import COLUMNS as COMPARED
+from suture.measurement.tables.similarities import COLUMNS as COMPARED
 from suture.reports.charts import OPEN
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as heatmaps

@@ -195,17 +195,17 @@ def curve(chosen: Namespace) -> int:
     Stitch the sender's first layers to the receiver's last layers at every cut that both share, each with its controls,
     and print the stitched network's test accuracy and its penalty, with 95 % intervals.
     """
+    planned = plan_curve(chosen)
     from suture.reports.terminal.curve import live_table
 
-    planned = plan_curve(chosen)
     return output.finish_curve(chosen, *measure(chosen, *planned, lambda table: live_table(table, output.width())))
 
 
 def plan_curve(chosen: Namespace) -> tuple[Any, str, Any]:
     """Return the trials of a curve, what they are in words, and the data."""
-    from suture.measurement.trials.plans import curve
-
     settings, seams = settings_of(chosen), seams_of(chosen.at, "SENDER_CUT:RECEIVER_CUT")
+    from suture.measurement.trials.plans import curve  # only now: what is refused above need not wait for torch
+
     found, networks = load_with_networks(chosen, [chosen.sender, chosen.receiver])
     sender, receiver = networks[chosen.sender], networks[chosen.receiver]
     if sender is receiver:
@@ -246,13 +246,13 @@ def matrix(chosen: Namespace) -> int:
 
 def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
     """Return the trials of a matrix, what they are in words, and the data."""
-    from suture.measurement.trials.plans import matrix
-
-    settings = settings_of(chosen)
     if chosen.into is None and len(set(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
         )
+    settings = settings_of(chosen)
+    from suture.measurement.trials.plans import matrix  # only now: what is refused above need not wait for torch
+
     into = chosen.into if chosen.into is not None else chosen.senders
     found, networks = load_with_networks(chosen, [*chosen.senders, *into])
     senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))

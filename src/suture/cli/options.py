@@ -334,11 +334,11 @@ def runner_of(chosen: Namespace) -> Any:
 
     Raises ``SutureError`` for any other, and for settings of this machine elsewhere.
     """
-    from suture.runs.runners import Local, Ray
-
     given = {name: getattr(chosen, name) for name in ("workers", "ram", "disk")}
     if chosen.on == "local":
         check_device(chosen.device)
+        from suture.runs.runners import Local
+
         return Local(**given)
     kind, separator, address = chosen.on.partition(":")
     if kind != "ray" or (separator and not address):
@@ -346,6 +346,8 @@ def runner_of(chosen: Namespace) -> Any:
     others = [f"--{name}" for name, value in given.items() if value is not None]
     if others:
         raise SutureError(f"--on {chosen.on} takes no {', '.join(others)}, which is for this machine; leave it out")
+    from suture.runs.runners import Ray
+
     return Ray(address=address or None, gpus_per_trial=0 if chosen.device == "cpu" else 1)
 
 

@@ -2,8 +2,7 @@
 
 An index compares what two layers say of the same images and trains nothing; a stitch asks what one is worth to the
 other (bansal2021, section 3). ``compare`` gives a tidy table, a row for each sender cut, receiver cut and index;
-``beside`` puts them into a table of measurements, a column for each index. The column names are a promise; see
-``COLUMNS``.
+``beside`` puts them into a table of measurements, a column for each index.
 
 Many indices are high between layers that have nothing in common. So each is *calibrated*: what it is by chance is told
 by permuting images (``measurement/indices/calibration``), and ``explain`` and heat maps speak of the calibrated value.
@@ -34,6 +33,7 @@ from suture.measurement.indices.base import MOST, check_choice, comparable, posi
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
 from suture.measurement.scores.in_distribution import pool
 from suture.measurement.tables.in_short import in_short
+from suture.measurement.tables.similarities import CALIBRATED, COLUMNS, SEAM, check_similarities
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
@@ -41,30 +41,6 @@ SAMPLES = 2000  #: images that layers are compared on if no number is given, or 
 DEFAULT: tuple[Index, ...] = (LinearCKA(debiased=True),)
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
 KEPT = 0.2  #: of the memory, for what indices have in common; less than ROOM leaves
-
-#: Every column, in order, with its type.
-COLUMNS: dict[str, str] = {
-    "sender": "str",
-    "receiver": "str",
-    "sender_cut": "str",
-    "receiver_cut": "str",
-    "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
-    "receiver_depth": "float64",
-    "index": "str",  # its name, with the settings that are not the default
-    "value": "float64",  # empty if layers have other numbers of positions
-    "samples_as": "str",  # flattened, pixels, mean, first, last
-    "score_data": "str",
-    "n": "Int64",  # images
-    "chance": "float64",  # the mean of the value over permutations; this and what follows is empty without any
-    "calibrated": "float64",  # (value - chance) / (best - chance): 0 by chance, 1 for layers that are the same
-    "p": "float64",  # family-wise, over all pairs of this index in the table
-    "low": "float64",  # 95 % interval of the calibrated value over images
-    "high": "float64",
-    "direction": "str",  # similarity: a higher value is more alike; distance: a lower one
-}
-#: The columns that say what chance gives, and what is left.
-CALIBRATED = ("chance", "calibrated", "p", "low", "high")
-SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
 _FEWEST = 19
 #: Controls whose sender and receiver are the trained networks that their names say.
 _TRAINED = ("", "itself", "shuffled pairs")
@@ -173,20 +149,6 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     joined.index = table.index
     joined[names] = joined[names].where(joined["control"].isin(_TRAINED))
     return joined
-
-
-def check_similarities(similarities: pd.DataFrame) -> None:
-    """Raise ``DataError`` if a table is none of ``compare``, is empty, or has two values of an index at one seam."""
-    check_columns(similarities, COLUMNS, "similarities")
-    if similarities.empty:
-        raise DataError("this is no table of similarities: it has no row")
-    twice = similarities[similarities.duplicated([*SEAM, "index"])]
-    if len(twice):
-        one = twice.iloc[0]
-        raise DataError(
-            f"the table has several values of {one['index']} at one seam, {one['sender']} → {one['receiver']} at "
-            f"{one['sender_cut']} → {one['receiver_cut']}; keep one samples_as and one score_data"
-        )
 
 
 def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:

@@ -28,15 +28,15 @@ from typing import final
 import numpy as np
 import pandas as pd
 
+from suture.common.constants import CLASSIFICATION
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.common.validation import check_kind
-from suture.data.tasks import Classification
-from suture.measurement.compare import check_similarities
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
+from suture.measurement.tables.similarities import check_similarities
 from suture.measurement.tables.table import (
     MARGIN,
     check_columns,
@@ -411,7 +411,7 @@ def _untried(found: tuple[Curve, ...]) -> Iterator[str]:
     """Name the controls that were not run, or not everywhere."""
     tasks = set(found[0].table["task"]) if "task" in found[0].table else set()
     for control, ruled_out in _RULED_OUT.items():
-        if control in ("clustered noise", "linear probe") and not tasks <= {"", Classification.name}:
+        if control in ("clustered noise", "linear probe") and not tasks <= {"", CLASSIFICATION}:
             continue  # there is nothing of a class where there are no classes
         lacking = [(pair, int((~np.isfinite(pair.scores(control).value)).sum())) for pair in found]
         if all(count == len(pair.seams) for pair, count in lacking):

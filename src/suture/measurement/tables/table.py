@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from math import hypot, isnan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
@@ -21,8 +22,10 @@ from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
 from suture.measurement.tables.averages import LEAST, SIDE, average_numbered
-from suture.measurement.tables.records import Described, Record, describe_trial, record
-from suture.measurement.trials.trial import Failure, Measurement
+from suture.measurement.tables.described import Described, Record
+
+if TYPE_CHECKING:
+    from suture.measurement.trials.trial import Failure, Measurement
 
 Row = dict[str, object]
 
@@ -102,8 +105,10 @@ _AVERAGED = [
 ]
 
 
-def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
+def to_table(results: "Iterable[Measurement | Failure]") -> pd.DataFrame:
     """Make the table of what was measured, and of what failed."""
+    from suture.measurement.tables.records import describe_trial, record  # takes torch with it; see ``described``
+
     return table_of((describe_trial(result.trial), record(result)) for result in results)
 
 

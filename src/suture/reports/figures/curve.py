@@ -25,10 +25,10 @@ from matplotlib.patches import Patch
 
 from suture.common.errors import DataError, OutputError
 from suture.core.network.network import Network
-from suture.measurement.compare import check_similarities
 from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.curve import PLAIN, arrange_curve
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
+from suture.measurement.tables.similarities import check_similarities
 from suture.measurement.tables.table import MARGIN, main_score
 from suture.measurement.tables.verdicts import judge, say_verdict
 from suture.reports import arrange

@@ -9,8 +9,8 @@ import pandas as pd
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.measurement.tables.curve import arrange_pairs
+from suture.measurement.tables.described import Record
 from suture.measurement.tables.explain import Explanation, explain
-from suture.measurement.tables.records import Record
 from suture.measurement.tables.table import main_score, not_converged
 from suture.measurement.tables.verdicts import judge, say_verdict, say_verdicts
 from suture.reports.arrange import scores_of

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,10 +12,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from suture.core.network.cuts import Cuts
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
 from suture.measurement.tables.onset import Onset, Way
 from suture.reports.charts import APART, OPEN
+
+if TYPE_CHECKING:
+    from suture.core.network.cuts import Cuts
 
 FAILED = "failed"
 LIVE = "° not converged so far: it goes on to its cap"
@@ -142,7 +144,7 @@ def curve_heading(shown: Curve) -> str:
     return "\n".join(lines)
 
 
-def cuts_table(cuts: Cuts) -> Table:
+def cuts_table(cuts: "Cuts") -> Table:
     """Show a row per cut: name, shape, depth, and parameters and FLOPs up to it."""
     rows = (
         (
@@ -158,7 +160,7 @@ def cuts_table(cuts: Cuts) -> Table:
     return lay_out((">#", "cut", ">shape", ">depth", ">parameters", ">MFLOPs"), rows)
 
 
-def dropped_table(cuts: Cuts) -> Table:
+def dropped_table(cuts: "Cuts") -> Table:
     """Show a row per tensor that is no cut, and why."""
     return lay_out(("no cut", "because"), cuts.dropped.items())
 

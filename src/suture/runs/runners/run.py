@@ -19,8 +19,9 @@ from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.scores.scores import Score
+from suture.measurement.tables.described import Record
 from suture.measurement.tables.in_short import in_short
-from suture.measurement.tables.records import Record, describe_trial
+from suture.measurement.tables.records import describe_trial
 from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure

@@ -15,7 +15,7 @@ from pathlib import Path
 from suture.common.devices import parse_device
 from suture.common.errors import OutputError, RunnerError
 from suture.common.validation import check_kind
-from suture.measurement.tables.records import Record
+from suture.measurement.tables.described import Record
 from suture.runs.progress import Progress
 from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner

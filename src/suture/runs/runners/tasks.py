@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
 
+from suture.common.constants import SHORT
 from suture.common.devices import count_devices
 from suture.core.activations.cache import Activations
-from suture.core.activations.disk_cache import SHORT
 from suture.measurement.tables.records import record, stitch_to_save
 from suture.measurement.trials.measure import attempt, describe_failure
 from suture.measurement.trials.trial import Failure, Trial
