@@ -210,6 +210,22 @@ def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line(clock: Cl
     assert len(last.rstrip()) <= 80
 
 
+def test_what_is_being_done_of_a_trial_has_a_line_of_its_own(clock: Clock) -> None:
+    stream, written = io.StringIO(), io.StringIO()
+    bar, lines = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True)), Lines(written)
+    for shown in (bar, lines):
+        shown.begin(2, 0)
+        shown.working_on(SEAM)
+        shown.at(SEAM, "step 840 of at most 18,480")
+    bar.bar.refresh()
+    clock.now += 60
+    lines.remind()
+    for shown in (bar, lines):
+        shown.end()
+    assert f"gone  \n\x1b[2m{SEAM}: step 840 of at most 18,480\x1b[0m" in stream.getvalue()
+    assert written.getvalue().splitlines()[-1] == f"0/2 trials, 60 s gone; {SEAM}: step 840 of at most 18,480"
+
+
 def test_a_bar_leaves_failures_on_the_screen_and_itself_not() -> None:
     stream = io.StringIO()
     bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True))

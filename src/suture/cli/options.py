@@ -313,6 +313,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
     import torch
 
     from suture.common.seeds import derive_seed
+    from suture.runs.progress import waiting_for
     from suture.zoo.models import resolve
     from suture.zoo.sources import is_random, tell_names_apart
 
@@ -325,8 +326,13 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
             models[text] = resolve(sources[text], name=name)
         if is_random(sources[text]):
             say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
-    found = load(chosen)
-    return found, {text: model.network(found.example) for text, model in models.items()}
+    with waiting_for(f"reading {chosen.data}"):
+        found = load(chosen)
+    networks = {}
+    for text, model in models.items():
+        with waiting_for(f"cutting {model.name}"):
+            networks[text] = model.network(found.example)
+    return found, networks
 
 
 def runner_of(chosen: Namespace) -> Any:

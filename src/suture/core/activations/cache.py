@@ -31,6 +31,7 @@ from suture.common.constants import CUTS_VERSION
 from suture.common.devices import CPU, free_memory
 from suture.common.errors import FitError
 from suture.common.mapped import pieces, take
+from suture.common.phases import say_phase
 from suture.common.seeds import digest
 from suture.common.sizes import available_memory, in_words, physical_memory
 from suture.core.activations.disk_cache import ActivationFolder, NoRoomError
@@ -207,6 +208,7 @@ class Activations:
         """Compute what is needed, a chunk at a time on a device; always the same bits."""
         network = need.network
         network.check_frozen()  # what is kept under a fingerprint must be that network's
+        say_phase(f"activations {need.where}")
         network.look_at(need.samples.images)
         start, source = self._nearest(network, need)
         run = _make_run(need, start, len(source) >= MANY)

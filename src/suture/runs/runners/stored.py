@@ -87,6 +87,10 @@ class StoredQueue(ABC):
             self.locks.give_back(task.key)
         self.shown.done(task.where, record.get("error"))
 
+    def hear(self, task: Job, phase: str) -> None:
+        """Show what is being done of a task now."""
+        self.shown.at(task.where, phase)
+
     @property
     def left(self) -> int:
         """How many tasks were not yet taken."""

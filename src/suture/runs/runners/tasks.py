@@ -141,6 +141,9 @@ class Queue(Protocol):
     def left(self) -> int:
         """How many tasks are known of that were not yet taken."""
 
+    def hear(self, task: Job, phase: str) -> None:
+        """Hear what is being done of a task now, in words."""
+
 
 Outcomes = Generator[tuple[Job, Outcome], None, None]
 
