@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from reported import curve_table
 from suture.common.errors import DataError
+from suture.reports.terminal.curve import live_table
 from suture.runs import progress
 from suture.runs.progress import Bar, Lines, Live, Silent
 
@@ -249,6 +251,18 @@ def test_a_live_table_stands_under_its_bar_and_is_drawn_twice_a_second_at_most(c
     live.end()
     assert drawn == [1, 3]
     assert last.rindex("0/3") < last.rindex("3 rows")
+
+
+def test_a_live_table_shows_each_cut_by_the_last_fit_that_has_all_of_it() -> None:
+    early = curve_table().assign(fit="Quick(steps=0)")
+    own = curve_table()
+    half = own[(own["receiver_cut"] == "stem") | ((own["receiver_cut"] == "head") & (own["control"] == ""))]
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(live_table([early, half], 120))
+    rows = {line.split()[0]: line.split()[-1] for line in stream.getvalue().splitlines() if "[" in line}
+    assert rows == {"stem": "Converged", "layer1.0": "form", "layer2.0": "form", "head": "form"}
+    Console(file=stream, width=120).print(live_table([early, own], 120))
+    assert "closed form" not in stream.getvalue().rpartition("cut ")[2], "where all are by one fit, the heading says so"
 
 
 def test_a_live_table_waits_until_there_is_enough_for_one(clock: Clock) -> None:

@@ -23,7 +23,8 @@ from suture.runs.forecast import estimate_memory, forecast
 from suture.runs.progress import Lines, Silent
 from suture.runs.runners import Faulty, Interrupted, Local, tasks
 from suture.runs.runners.faulty import FAILED
-from suture.runs.runners.run import attempt
+from suture.runs.runners.run import attempt, preview, write_plan
+from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import Store
 from trained import convnets, few_digits, hybrid, hybrids, wrap
 
@@ -93,6 +94,24 @@ def test_a_plan_gives_a_row_for_each_trial_and_score_in_its_order():
     assert list(table["trial"]) == [trial.key for trial in trials for _ in trial.scores]
     assert list(table["control"]) == ["", "", "itself", "itself"] * 2
     assert (table["status"] == "ok").all()
+
+
+def test_a_preview_is_kept_and_in_no_table(tmp_path):
+    own, early, store = plan(), [*plan(fit=TaskLoss(steps=4, check=2)), replace(plan()[0], fit=Breaks())], tmp_path
+    kept = Store.make(store)
+    write_plan(own, kept, "suture curve", extend=False)
+    shown = preview(early, store=kept, on=Local(workers=1))
+    assert [*shown.drop_duplicates("trial")["status"]] == ["ok"] * 4 + ["failed"]
+    assert kept.table().empty
+    found = status(store)
+    assert (found.planned, found.measured, found.failed, found.missing, found.errors) == (4, 0, 0, 4, {})
+    assert verify(store) == ()
+    table = run(own, store=store, on=Local(workers=1))
+    assert_frame_equal(timeless(table), timeless(run(own)))
+    assert_frame_equal(timeless(kept.table()), timeless(table))
+    told = Telling()
+    assert_frame_equal(preview(early, store=kept, progress=told), shown)
+    assert told.heard == [("begin", (5, 5)), ("end", None)]
 
 
 def test_the_runner_measures_what_a_trial_alone_would():

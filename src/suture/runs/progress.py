@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from statistics import fmean
-from typing import Any, ClassVar, TextIO
+from typing import Any, TextIO
 
 import pandas as pd
 from rich.console import Console, RenderableType
@@ -31,8 +31,6 @@ Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, 
 
 class Progress:
     """Is told how work proceeds; subclasses show it, and this class shows nothing."""
-
-    draws: ClassVar[bool] = False  #: whether it shows the table, so that a first picture of every trial is worth it
 
     def begin(self, total: int, done: int, noun: str = "trial") -> None:
         """Begin with ``total`` pieces of work, each called a ``noun``, of which ``done`` are known already."""
@@ -309,9 +307,7 @@ class _Said(ProgressColumn):
 
 
 class Live(Bar):
-    """A bar, and beneath it what is known so far, as ``draw`` draws it: first pictures first, which then settle."""
-
-    draws = True
+    """A bar, and beneath it what is known so far, as ``draw`` draws it."""
 
     def __init__(self, console: Console, draw: Callable[[pd.DataFrame], RenderableType], every: float = 0.5) -> None:
         super().__init__(console)

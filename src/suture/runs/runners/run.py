@@ -75,6 +75,37 @@ def run(
     return in_short(work.table())
 
 
+def write_plan(plan: Sequence[Trial], store: Store, command: str | None, extend: bool) -> None:
+    """Write into a store what a run is about to measure. Raises ``StoreError`` if the folder is another run's."""
+    settings = settings_of(plan)
+    store.plans.check({trial.key for trial in plan}, settings, extend)
+    store.plans.add([describe_trial(trial) for trial in plan], settings | _name_command(command))
+
+
+def preview(
+    plan: Iterable[Trial],
+    *,
+    store: Store | None = None,
+    on: Runner | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> pd.DataFrame:
+    """Measure trials that are shown before those of a run, and return their rows.
+
+    They are ordinary trials, kept in the store under their keys and measured once, but no plan and no table of the
+    store has them, so nothing is concluded from them. Raises what ``run`` does.
+    """
+    runner, device = choose_runner(on, device)
+    shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
+    work = Work(trials, store, shown, retry=False, extend=True, command=command, device=device, planned=False)
+    is_fresh = bool(work.todo)
+    work_off(work, runner)
+    if is_fresh:  # else the activations are those of the run itself, which was stopped
+        work.clean()
+    return work.table()
+
+
 def stitch(
     sender: Network,
     receiver: Network,
@@ -119,8 +150,8 @@ def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
     return items
 
 
-def _is_control(task: Job) -> bool:
-    return isinstance(task, Measuring) and bool(task.trial.control)
+def _name_command(command: str | None) -> Record:
+    return {} if command is None else {"command": command}
 
 
 @final
@@ -137,27 +168,22 @@ class Work(StoredQueue):
         extend: bool,
         command: str | None,
         device: str | None = None,
+        planned: bool = True,
     ) -> None:
         super().__init__(store, retry=retry, command=command, device=device)
+        self.planned = planned  # or only shown, in no plan and no table of the store
         self.trials: dict[str, Trial] = {}  # by key
         self.records: dict[str, Record] = {}  # what is known of them, by key
         self.deeper: dict[str, str] = {}  # the key of the trial that goes on with another, by the key of that one
         self.rows = [describe_trial(trial) for trial in plan]  # of the table
-        if store is not None:
+        if store is not None and planned:
             store.forget_damage()
-            settings = self._settings(plan)
-            store.plans.check({trial.key for trial in plan}, settings, extend)
-            store.plans.add(self.rows, settings)
+            write_plan(plan, store, command, extend)
             self.deeper = {trial.deepens: trial.key for trial in store.plans.trials() if trial.deepens}
             measured = store.finished() & {*self.deeper.values()}
             self.records |= {key: store.record(TRIALS, key) for key in measured if store.has(TRIALS, key)}
         self._add_trials(plan)
-        if shown.draws:  # who watches sees the pairs first, then their controls
-            self.todo = dict(sorted(self.todo.items(), key=lambda item: _is_control(item[1])))
         self.begin(shown, len(self.trials), "trial")
-
-    def _settings(self, trials: Sequence[Trial]) -> Record:
-        return settings_of(trials) | ({"command": self.command} if self.command is not None else {})
 
     def learn(self, task: Job, record: Record) -> None:
         """Take in what is known of a trial."""
@@ -188,7 +214,8 @@ class Work(StoredQueue):
             ]
             self.deeper |= {key: trial.key for key, trial in fresh.items()}
             if self.store is not None:
-                self.store.plans.add(described, self._settings(list(fresh.values())))
+                settings = settings_of(list(fresh.values())) | _name_command(self.command)
+                self.store.plans.add(described, settings)
             before = len(self.todo)
             self._add_trials(list(fresh.values()))
             unmeasured = len(self.todo) - before
@@ -231,7 +258,7 @@ class Work(StoredQueue):
     def end(self) -> None:
         """Release all locks, and write the table."""
         super().end()
-        if self.store is not None:
+        if self.store is not None and self.planned:
             with suppress(SutureError, OSError):  # the results themselves are kept
                 save(self.store.table(self.records), self.store.path / TABLE)
 

@@ -81,7 +81,7 @@ def status(folder: str | Path) -> Status:
         activation_bytes=sizes[_ACTIVATIONS],
         last_change=datetime.fromtimestamp(changes).astimezone(),
         command=store.plans.command(planned - measured),
-        errors=Counter(str(failure["error"]) for failure in failures.values()),
+        errors=Counter(str(failure["error"]) for key, failure in failures.items() if key in planned),
         outdated=store.plans.find_outdated(),
     )
 
