@@ -11,6 +11,7 @@ from typing import final
 
 import pandas as pd
 
+from suture.common.constants import ACTIVATIONS
 from suture.common.errors import DataError, StoreError, SutureError
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
@@ -70,6 +71,7 @@ def run(
     shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
     opened = store if store is None or isinstance(store, Store) else Store.make(store)
     work = Work(trials, opened, shown, retry=retry, extend=extend, command=command, device=device)
+    work.forgets = not until_converged  # which measures trials again when all are done
     work_off(work, runner, work.deepen if until_converged else lambda: False)
     work.clean()
     return in_short(work.table())
@@ -150,6 +152,10 @@ def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
     return items
 
 
+Chain = dict[int, tuple[str, int]]
+"""Activations of one network on some samples: the key of those at each place, and how many trials still need them."""
+
+
 def _name_command(command: str | None) -> Record:
     return {} if command is None else {"command": command}
 
@@ -172,6 +178,9 @@ class Work(StoredQueue):
     ) -> None:
         super().__init__(store, retry=retry, command=command, device=device)
         self.planned = planned  # or only shown, in no plan and no table of the store
+        self.forgets = True  # whether it removes activations that no trial to come needs
+        self.chains: dict[tuple[str, str], Chain] = {}  # by the fingerprints of network and images
+        self.needs: dict[str, list[tuple[Chain, int]]] = {}  # of trials that are to be measured, by key
         self.trials: dict[str, Trial] = {}  # by key
         self.records: dict[str, Record] = {}  # what is known of them, by key
         self.deeper: dict[str, str] = {}  # the key of the trial that goes on with another, by the key of that one
@@ -192,7 +201,36 @@ class Work(StoredQueue):
     def keep(self, task: Job, outcome: Outcome) -> None:
         """Keep a measurement, and show it."""
         super().keep(task, outcome)
+        self._forget(task.key)
         self.shown.updated(self.table)
+
+    def _count_needs(self, trial: Trial) -> None:
+        """Note which activations a trial needs: of which network and samples, and at which place of that."""
+        for need in trial.needs:
+            chain = self.chains.setdefault((need.network.fingerprint, need.samples.image_fingerprint), {})
+            _, count = chain.get(need.index, (need.key, 0))
+            chain[need.index] = need.key, count + 1
+            self.needs.setdefault(trial.key, []).append((chain, need.index))
+
+    def _forget(self, done: str) -> None:
+        """Remove the files of activations that no trial to come needs, itself or to compute those of a later cut.
+
+        Else those of all cuts lie on the disk together. Other processes that share the store may need any.
+        """
+        needs = self.needs.pop(done, [])
+        for chain, index in needs:
+            key, count = chain[index]
+            chain[index] = key, count - 1
+        if not self.forgets or self.scratch is None or (self.locks is not None and self.locks.others()):
+            return
+        for chain in {id(chain): chain for chain, _ in needs}.values():
+            files = {index: [*self.scratch.glob(f"{key}-*{ACTIVATIONS}")] for index, (key, _) in chain.items()}
+            there = [index for index, found in files.items() if found]
+            for index in there:
+                following = min((at for at, (_, count) in chain.items() if at > index and count), default=0)
+                if not chain[index][1] and (not following or any(index < at <= following for at in there)):
+                    for file in files[index]:
+                        file.unlink(missing_ok=True)
 
     def _add_trials(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
@@ -201,6 +239,7 @@ class Work(StoredQueue):
                 task = Measuring(trial)
                 if self.take_stored(task) is None:
                     self.todo[trial.key] = task
+                    self._count_needs(trial)
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
