@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from suture.measurement.compare import COLUMNS as SIMILARITY
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.read import read_table
+from suture.measurement.tables.similarities import COLUMNS as SIMILARITY
 from suture.measurement.tables.table import COLUMNS
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as matrices

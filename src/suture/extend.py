@@ -80,9 +80,10 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.measurement.tables.averages import SIDE, Average, average_numbered
     from suture.measurement.tables.by_depth import EXACT, Mask, Numbers, at_least_as_deep, step_of
     from suture.measurement.tables.curve import PLAIN, without_sender
+    from suture.measurement.tables.described import Record
     from suture.measurement.tables.matrix import Block
     from suture.measurement.tables.onset import CONVEYED, STEP
-    from suture.measurement.tables.records import Record, describe_machine
+    from suture.measurement.tables.records import describe_machine
     from suture.measurement.tables.table import check_columns, not_converged
     from suture.measurement.tables.table import read as read_table
     from suture.measurement.tables.table import save as save_table

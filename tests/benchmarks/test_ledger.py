@@ -6,7 +6,7 @@ import pandas as pd
 from benchmarks.ledger import RESULTS, keep_unfinished, take_measured, take_unfinished
 
 from suture.fits import Converged
-from suture.measurement.tables.records import Described
+from suture.measurement.tables.described import Described
 from suture.measurement.tables.table import COLUMNS, table_of
 from suture.runs.store.store import TRIALS, Store
 

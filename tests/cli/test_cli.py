@@ -227,6 +227,22 @@ def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     assert "random network" not in err
 
 
+def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = f"{QUICK},stage1.relu --controls untrained-sender --out OUT".replace("least-squares", "task-loss,steps=4")
+    _, without, err = run(line.replace("OUT", "other"))
+    assert "Preview" not in err
+    monkeypatch.setattr("suture.measurement.trials.plans.PREVIEWED", 100)
+    code, out, err = run(line)
+    assert (code, out) == (0, without)
+    begun, previewed, *_ = (part.start() for part in re.finditer(r"(?m)^4 trials in", err))
+    shown = err[begun:previewed]
+    assert "Preview by closed form, fitted on digits/fit[:100] and scored on digits/score[:100]" in " ".join(
+        shown.split()
+    )
+    assert re.search(r"(?m)^stage1.relu +\d", shown), shown
+    assert len(tables.load(tmp_path / "out" / "table.parquet")["fit"].unique()) == 1
+
+
 def test_cuts_of_other_names_are_joined(run: Run) -> None:
     code, out, _ = run(
         f"curve {A} models.py:strange --data digits --fit least-squares --controls itself --at flatten:two"

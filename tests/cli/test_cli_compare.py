@@ -17,8 +17,8 @@ from suture.common.errors import DataError, SutureError
 from suture.common.names import make_all, split_names
 from suture.data.changes import Covered
 from suture.measurement import indices
-from suture.measurement.compare import COLUMNS
 from suture.measurement.scores.traits import FGSM, accuracy_on, confuses, falls_to, knows, triggered
+from suture.measurement.tables.similarities import COLUMNS
 from suture.reports.show import plot
 from suture_papers import complexity
 from suture_papers.cli.complexity import measures_of

@@ -6,6 +6,8 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,19 @@ def digits() -> suture.Data:
 def copy(run: Run, done: Path) -> Path:
     """The same under the name ``out``."""
     return Path(shutil.copytree(done, OUT))
+
+
+LOOKING = """
+import sys
+from suture.cli.main import main
+codes = [main([command, sys.argv[1]]) for command in ("status", "table")]
+print(codes, {"torch", "matplotlib"} & {*sys.modules}, file=sys.stderr)
+"""
+
+
+def test_looking_at_a_run_does_not_wait_for_torch(copy: Path) -> None:
+    looked = subprocess.run([sys.executable, "-c", LOOKING, copy], capture_output=True, text=True, check=True)
+    assert looked.stderr.splitlines()[-1] == "[0, 0] set()"
 
 
 def stopping(monkeypatch: pytest.MonkeyPatch, after: int, number: int = signal.SIGINT) -> None:

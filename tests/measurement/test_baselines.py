@@ -15,9 +15,9 @@ import suture
 from loops import each
 from models import seeded, with_seam
 from suture import Network, Seam, Stitched, Trial, by_depth, curve, measure, run
+from suture.common.constants import OUTPUT
 from suture.common.errors import CheckpointError, CutError, FitError, NetworkError, ShapeError
 from suture.common.seeds import derive_seed
-from suture.core.network.cuts import OUTPUT
 from suture.core.stitched import can_fold
 from suture.core.stitches import FullLinear, Identity, Layers, Linear, Probe
 from suture.fits import Converged, Logistic, Random, TaskLoss

@@ -15,7 +15,8 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.fits import LeastSquares
 from suture.measurement import indices
-from suture.measurement.compare import CALIBRATED, COLUMNS, SEAM, beside, compare
+from suture.measurement.compare import beside, compare
+from suture.measurement.tables.similarities import CALIBRATED, COLUMNS, SEAM
 from suture.measurement.tables.table import to_table
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.plans import curve

@@ -8,9 +8,9 @@ import pytest
 
 from loops import each
 from suture.common.errors import DataError
-from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import Explanation, explain
+from suture.measurement.tables.similarities import COLUMNS as COMPARED
 from suture.measurement.tables.table import COLUMNS
 
 OWN = 0.95  #: the receiver's own accuracy

@@ -110,6 +110,48 @@ def test_a_seam_joins_two_cuts(no_work):
     assert plain.family == Conv()
 
 
+# --- previews ---------------------------------------------------------------------------------------------------------
+
+
+def previews(monkeypatch, **settings) -> tuple[Plan, tuple[Plan, ...]]:
+    """A curve, and its previews, on data of which few samples are many."""
+    monkeypatch.setattr(plans, "PREVIEWED", 100)
+    monkeypatch.setattr(Quick, "fitted_on", 150)
+    beside = (controls.itself, controls.shuffled_pairs, baselines.linear_probe)
+    own = curve(*hybrids(), data=digits(), at=("embed", "hidden"), controls=beside, **settings)
+    return own, plans.preview(own, digits(), beside)
+
+
+def test_previews_are_closed_forms_of_few_samples_and_then_quick(monkeypatch):
+    own, (closed, quick) = previews(monkeypatch, seeds=2)
+    for plan, fit in ((closed, Quick(steps=0)), (quick, Quick())):
+        assert {trial.fit for trial in plan} == {fit}
+        assert [(trial.receiver_cut, trial.control, trial.seed) for trial in plan] == [
+            (cut, control, 0) for cut in ("embed", "hidden") for control in ("", "itself", "shuffled pairs")
+        ]
+    for role in ("fit_data", "validation_data", "score_data"):
+        assert {len(getattr(trial, role)) for trial in closed} == {100}
+    assert {len(trial.fit_data) for trial in quick} == {150}
+    assert not {trial.key for trial in own} & {trial.key for plan in (closed, quick) for trial in plan}
+
+
+def test_the_preview_by_quick_is_the_curve_by_quick(monkeypatch):
+    _, (_, quick) = previews(monkeypatch)
+    same, _ = previews(monkeypatch, fit="quick")
+    assert {trial.key for trial in quick} == {trial.key for trial in same if trial.control != "linear probe"}
+
+
+def test_a_plan_that_is_quick_itself_has_no_more_previews_than_pay(monkeypatch):
+    assert [trial.fit for plan in previews(monkeypatch, fit="quick")[1] for trial in plan[:1]] == [Quick(steps=0)]
+    assert previews(monkeypatch, fit="least-squares")[1] == ()
+    monkeypatch.undo()
+    own = curve(*hybrids(), data=few_digits(), at="embed", controls="none")
+    assert plans.preview(own, few_digits(), ()) == ()
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
 def test_plans_add_up_and_are_cut():
     a, b = hybrids()
     one, two = (curve(a, b, data=few_digits(), at=(cut,), controls=(controls.itself,)) for cut in ("conv", "hidden"))

@@ -12,7 +12,7 @@ from test_report import CUTS, seen, tabled
 
 from reported import curve_figure
 from suture.common.errors import DataError
-from suture.measurement.compare import COLUMNS as COMPARED
+from suture.measurement.tables.similarities import COLUMNS as COMPARED
 from suture.reports.arrange import trait_of
 from suture.reports.charts import OPEN
 from suture.reports.figures import curve as curves

@@ -29,6 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert main(train.split()) == 0
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Work, "clean", lambda work: None)  # as a run leaves it that was stopped
+            patched.setattr(Work, "_forget", lambda work, done: None)
             assert main(CURVE.split()) == 0
         assert main(["compare", "a", "b", "--data", "digits", "--samples", "50", "--at", "pool", "--out", "run"]) == 0
         assert main(["verify", "run"]) == 0

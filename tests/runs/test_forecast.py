@@ -223,14 +223,15 @@ def test_the_screen_says_what_it_takes_and_what_was_allowed() -> None:
     said = shown(MADE)
     assert max(map(len, said.splitlines())) <= 80
     lines = [" ".join(line.split()) for line in said.splitlines()]
-    assert lines[:7] == [
+    assert lines[:8] == [
         "trials 1,280 80 of them the same as another",
         "already measured 300",
         "networks 2",
         "images 70,000",
         "workers 8 each up to 670 MB of RAM",
         "time left about 12 min if trials take as long as those measured",
-        "RAM 6.0 GB of 8.0 GB",
+        "RAM, resident 6.0 GB of 8.0 GB that processes may hold",
+        "RAM, mapped up to 12 GB files, dropped from memory when it is short",
     ]
     assert "disk 12 GB of 10 GB for activations" in lines
     assert "activations 21 GB more than the budget: some are computed again" in lines

@@ -52,6 +52,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     train_networks([network], folder, on=HERE)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Work, "clean", lambda work: None)  # as a run leaves it that was stopped
+        patched.setattr(Work, "_forget", lambda work, done: None)
         return folder, run(plan(), store=folder, on=HERE, command="suture curve A B --out 'a folder'")
 
 

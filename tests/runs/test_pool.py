@@ -69,6 +69,26 @@ def test_a_pool_gives_the_bits_of_one_process(tmp_path, monkeypatch):
     assert_frame_equal(pooled.drop(columns="seconds"), here.drop(columns="seconds"), check_exact=True)
 
 
+class Hearing(Silent):
+    def __init__(self):
+        self.heard = []
+
+    def at(self, what, phase):
+        self.heard.append((what, phase))
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_is_done_of_a_trial_is_heard_wherever_it_is_done(tmp_path, workers, monkeypatch):
+    monkeypatch.setattr("suture.common.phases.EVERY", 0.0)
+    trials, hearing = plan(controls=()), Hearing()
+    run(trials, on=Local(workers=workers), store=tmp_path, progress=hearing)
+    for trial in trials:
+        phases = [phase for what, phase in hearing.heard if what == trial.where]
+        assert {"closed form", "scoring", "step 1 of at most 6"} <= {*phases}
+        assert ("step 6 of at most 6" in phases) == (workers == 1)  # a worker tells no two steps within half a second
+    assert f"activations of A at 'embed' on {trials[0].fit_data.name}" in {phase for _, phase in hearing.heard}
+
+
 @pytest.mark.kills
 def test_a_trial_whose_worker_dies_is_begun_again_and_fails_alone_where_that_does_not_help(tmp_path):
     notes = tmp_path / "notes"
@@ -188,6 +208,9 @@ class Naptime:
     @property
     def left(self):
         return len(self.tasks)
+
+    def hear(self, task, phase):
+        pass
 
 
 @pytest.mark.parametrize("workers", [None, 1])

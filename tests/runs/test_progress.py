@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from reported import curve_table
 from suture.common.errors import DataError
+from suture.reports.terminal.curve import live_table
 from suture.runs import progress
 from suture.runs.progress import Bar, Lines, Live, Silent
 
@@ -210,6 +212,22 @@ def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line(clock: Cl
     assert len(last.rstrip()) <= 80
 
 
+def test_what_is_being_done_of_a_trial_has_a_line_of_its_own(clock: Clock) -> None:
+    stream, written = io.StringIO(), io.StringIO()
+    bar, lines = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True)), Lines(written)
+    for shown in (bar, lines):
+        shown.begin(2, 0)
+        shown.working_on(SEAM)
+        shown.at(SEAM, "step 840 of at most 18,480")
+    bar.bar.refresh()
+    clock.now += 60
+    lines.remind()
+    for shown in (bar, lines):
+        shown.end()
+    assert f"gone  \n\x1b[2m{SEAM}: step 840 of at most 18,480\x1b[0m" in stream.getvalue()
+    assert written.getvalue().splitlines()[-1] == f"0/2 trials, 60 s gone; {SEAM}: step 840 of at most 18,480"
+
+
 def test_a_bar_leaves_failures_on_the_screen_and_itself_not() -> None:
     stream = io.StringIO()
     bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True))
@@ -233,6 +251,18 @@ def test_a_live_table_stands_under_its_bar_and_is_drawn_twice_a_second_at_most(c
     live.end()
     assert drawn == [1, 3]
     assert last.rindex("0/3") < last.rindex("3 rows")
+
+
+def test_a_live_table_shows_each_cut_by_the_last_fit_that_has_all_of_it() -> None:
+    early = curve_table().assign(fit="Quick(steps=0)")
+    own = curve_table()
+    half = own[(own["receiver_cut"] == "stem") | ((own["receiver_cut"] == "head") & (own["control"] == ""))]
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(live_table([early, half], 120))
+    rows = {line.split()[0]: line.split()[-1] for line in stream.getvalue().splitlines() if "[" in line}
+    assert rows == {"stem": "Converged", "layer1.0": "form", "layer2.0": "form", "head": "form"}
+    Console(file=stream, width=120).print(live_table([early, own], 120))
+    assert "closed form" not in stream.getvalue().rpartition("cut ")[2], "where all are by one fit, the heading says so"
 
 
 def test_a_live_table_waits_until_there_is_enough_for_one(clock: Clock) -> None:

@@ -11,6 +11,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from suture import Seam, Trial, curve, measure, run
+from suture.common.devices import CPU
 from suture.common.errors import DataError, FrozenError, OutputError, StoreError
 from suture.core.activations.cache import Activations
 from suture.fits import Converged, Fit, FitReport, LeastSquares, TaskLoss, averaged, converged
@@ -23,7 +24,8 @@ from suture.runs.forecast import estimate_memory, forecast
 from suture.runs.progress import Lines, Silent
 from suture.runs.runners import Faulty, Interrupted, Local, tasks
 from suture.runs.runners.faulty import FAILED
-from suture.runs.runners.run import attempt
+from suture.runs.runners.run import attempt, preview, write_plan
+from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import Store
 from trained import convnets, few_digits, hybrid, hybrids, wrap
 
@@ -93,6 +95,48 @@ def test_a_plan_gives_a_row_for_each_trial_and_score_in_its_order():
     assert list(table["trial"]) == [trial.key for trial in trials for _ in trial.scores]
     assert list(table["control"]) == ["", "", "itself", "itself"] * 2
     assert (table["status"] == "ok").all()
+
+
+def test_a_preview_is_kept_and_in_no_table(tmp_path):
+    own, early, store = plan(), [*plan(fit=TaskLoss(steps=4, check=2)), replace(plan()[0], fit=Breaks())], tmp_path
+    kept = Store.make(store)
+    write_plan(own, kept, "suture curve", extend=False)
+    shown = preview(early, store=kept, on=Local(workers=1))
+    assert [*shown.drop_duplicates("trial")["status"]] == ["ok"] * 4 + ["failed"]
+    assert kept.table().empty
+    found = status(store)
+    assert (found.planned, found.measured, found.failed, found.missing, found.errors) == (4, 0, 0, 4, {})
+    assert verify(store) == ()
+    table = run(own, store=store, on=Local(workers=1))
+    assert_frame_equal(timeless(table), timeless(run(own)))
+    assert_frame_equal(timeless(kept.table()), timeless(table))
+    told = Telling()
+    assert_frame_equal(preview(early, store=kept, progress=told), shown)
+    assert told.heard == [("begin", (5, 5)), ("end", None)]
+
+
+def test_activations_go_when_no_trial_to_come_needs_them(tmp_path, monkeypatch):
+    """What is computed, and how often, is as if all were kept: each cut once, from the one before it."""
+    seams = curve(*convnets(), data=few_digits(), fit=LeastSquares(), controls=(controls.itself,))
+    computed: dict[bool, list[str]] = {}
+    most: dict[bool, int] = {}
+    inside = Activations._compute
+    for forgets in (False, True):
+        computed[forgets], folder = [], tmp_path / str(forgets)
+
+        def compute(self, need, device=CPU, said=computed[forgets]):
+            said.append(f"{need.where} from {self._nearest(need.network, need)[0]}")
+            return inside(self, need, device)
+
+        class Weighs(Silent):
+            def done(self, what, error, folder=folder / "activations", forgets=forgets):
+                held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+                most[forgets] = max(held, most.get(forgets, 0))
+
+        monkeypatch.setattr(Activations, "_compute", compute)
+        run(seams, store=folder, on=Local(workers=1), progress=Weighs(), until_converged=not forgets)
+    assert computed[True] == computed[False]
+    assert most[True] < most[False] / 2
 
 
 def test_the_runner_measures_what_a_trial_alone_would():

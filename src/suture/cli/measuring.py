@@ -105,25 +105,34 @@ def seams_of(text: str | None, sides: str) -> list[Any] | None:
     return [seam if len(seam) == 2 else seam[0] for seam in seams]
 
 
-def measure(chosen: Namespace, trials: Any, what: str, data: Any, draw: Any = None) -> tuple[Any, Path | None]:
+def measure(
+    chosen: Namespace, trials: Any, what: str, data: Any, previews: Any = (), draw: Any = None
+) -> tuple[Any, Path | None]:
     """Say ``what`` is measured, on which data, and measure it; return the table, and the folder if there is one.
 
-    ``draw`` draws on a terminal what is known so far.
+    The plans of ``previews`` are measured and shown before. ``draw`` draws on a terminal what is known so far: given
+    the tables of the previews, and that of the run.
     """
     from suture.data.samples import things
     from suture.runs.progress import choose_progress
-    from suture.runs.runners import run
+    from suture.runs.runners.run import preview, run, write_plan
     from suture.runs.store.store import Store
 
     store = Store.make(chosen.out) if chosen.out is not None else None
     called = things(data.fit.images)
     output.say(f"{what} on {data.name}: {len(data.fit):,} {called} to fit, {len(data.score):,} to score")
+    where = {"store": store, "on": runner_of(chosen), "device": chosen.device}
+    shown: list[Any] = []
+    live = None if draw is None else lambda table: draw([*shown, table])
+    if previews and store is not None:  # first, since a folder that is another run's is refused
+        write_plan(trials, store, chosen.line, chosen.extend)
+    for plan in previews:
+        shown.append(preview(plan, **where, progress=choose_progress(live), command=chosen.line))
+        output.say_preview(shown[-1])
     table = run(
         trials,
-        store=store,
-        on=runner_of(chosen),
-        device=chosen.device,
-        progress=choose_progress(draw),
+        **where,
+        progress=choose_progress(live),
         retry=chosen.retry,
         extend=chosen.extend,
         until_converged=chosen.until_converged,
@@ -195,17 +204,20 @@ def curve(chosen: Namespace) -> int:
     Stitch the sender's first layers to the receiver's last layers at every cut that both share, each with its controls,
     and print the stitched network's test accuracy and its penalty, with 95 % intervals.
     """
+    planned = plan_curve(chosen)
     from suture.reports.terminal.curve import live_table
 
-    planned = plan_curve(chosen)
-    return output.finish_curve(chosen, *measure(chosen, *planned, lambda table: live_table(table, output.width())))
+    return output.finish_curve(chosen, *measure(chosen, *planned, lambda tables: live_table(tables, output.width())))
 
 
-def plan_curve(chosen: Namespace) -> tuple[Any, str, Any]:
-    """Return the trials of a curve, what they are in words, and the data."""
-    from suture.measurement.trials.plans import curve
-
+def plan_curve(chosen: Namespace) -> tuple[Any, str, Any, Any]:
+    """Return the trials of a curve, what they are in words, the data, and the plans of its previews."""
     settings, seams = settings_of(chosen), seams_of(chosen.at, "SENDER_CUT:RECEIVER_CUT")
+    from suture.measurement.trials.plans import (  # only now: what is refused above need not wait for torch
+        curve,
+        preview,
+    )
+
     found, networks = load_with_networks(chosen, [chosen.sender, chosen.receiver])
     sender, receiver = networks[chosen.sender], networks[chosen.receiver]
     if sender is receiver:
@@ -215,7 +227,7 @@ def plan_curve(chosen: Namespace) -> tuple[Any, str, Any]:
     for cut in ends:
         if ends.count(cut) > 1:
             raise SutureError(f"--at leads to the receiver's cut '{cut}' twice; a curve has it once")
-    return trials, f"{sender.name} → {receiver.name}", found
+    return trials, f"{sender.name} → {receiver.name}", found, preview(trials, found, settings["controls"])
 
 
 # --- matrix -----------------------------------------------------------------------------------------------------------
@@ -246,13 +258,13 @@ def matrix(chosen: Namespace) -> int:
 
 def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
     """Return the trials of a matrix, what they are in words, and the data."""
-    from suture.measurement.trials.plans import matrix
-
-    settings = settings_of(chosen)
     if chosen.into is None and len(set(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
         )
+    settings = settings_of(chosen)
+    from suture.measurement.trials.plans import matrix  # only now: what is refused above need not wait for torch
+
     into = chosen.into if chosen.into is not None else chosen.senders
     found, networks = load_with_networks(chosen, [*chosen.senders, *into])
     senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))
@@ -271,7 +283,7 @@ def forecast(chosen: Namespace) -> int:
     from suture.runs.store import store as stores
     from suture.runs.store.files import writing_to
 
-    trials, _, _ = (plan_curve if chosen.chosen.name == "plan curve" else plan_matrix)(chosen)
+    trials, *_ = (plan_curve if chosen.chosen.name == "plan curve" else plan_matrix)(chosen)
     store, folder = None, Path(chosen.out or "").expanduser()
     with writing_to(folder):
         if folder.is_file():

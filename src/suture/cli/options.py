@@ -313,6 +313,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
     import torch
 
     from suture.common.seeds import derive_seed
+    from suture.runs.progress import waiting_for
     from suture.zoo.models import resolve
     from suture.zoo.sources import is_random, tell_names_apart
 
@@ -325,8 +326,13 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
             models[text] = resolve(sources[text], name=name)
         if is_random(sources[text]):
             say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
-    found = load(chosen)
-    return found, {text: model.network(found.example) for text, model in models.items()}
+    with waiting_for(f"reading {chosen.data}"):
+        found = load(chosen)
+    networks = {}
+    for text, model in models.items():
+        with waiting_for(f"cutting {model.name}"):
+            networks[text] = model.network(found.example)
+    return found, networks
 
 
 def runner_of(chosen: Namespace) -> Any:
@@ -334,11 +340,11 @@ def runner_of(chosen: Namespace) -> Any:
 
     Raises ``SutureError`` for any other, and for settings of this machine elsewhere.
     """
-    from suture.runs.runners import Local, Ray
-
     given = {name: getattr(chosen, name) for name in ("workers", "ram", "disk")}
     if chosen.on == "local":
         check_device(chosen.device)
+        from suture.runs.runners import Local
+
         return Local(**given)
     kind, separator, address = chosen.on.partition(":")
     if kind != "ray" or (separator and not address):
@@ -346,6 +352,8 @@ def runner_of(chosen: Namespace) -> Any:
     others = [f"--{name}" for name, value in given.items() if value is not None]
     if others:
         raise SutureError(f"--on {chosen.on} takes no {', '.join(others)}, which is for this machine; leave it out")
+    from suture.runs.runners import Ray
+
     return Ray(address=address or None, gpus_per_trial=0 if chosen.device == "cpu" else 1)
 
 

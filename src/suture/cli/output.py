@@ -114,6 +114,22 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
     return [[screen.curve_heading(reading.curve)], tables, ["\n".join(say_curve(reading))]]
 
 
+def say_preview(table: Any) -> None:
+    """Print to standard error what a preview shows of a curve, with a heading that says what it is."""
+    from rich.console import Console
+
+    from suture.common.errors import DataError
+    from suture.measurement.tables.curve import arrange_curve
+    from suture.reports.terminal import curve as screen
+
+    try:
+        shown = arrange_curve(table)
+    except DataError:  # no trial could be measured
+        return
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, width=width())
+    console.print(screen.preview_heading(shown), screen.curve_table(shown, width()), sep="\n")
+
+
 def trait_parts(found: Any) -> Parts:
     """Return what is printed of an onset: the shares at every cut, and where the trait lies."""
     from suture.reports.terminal import curve as screen

@@ -96,7 +96,6 @@ def later(default: _Value) -> _Value:
 
 _Keyed = TypeVar("_Keyed", bound=Callable[..., Any])
 _TAKEN: dict[str, str] = {}  # registered name -> where it was registered
-_REGISTERED_AS: dict[str, object] = {}  # registered name -> what has it
 
 
 def keyed_as(name: str) -> Callable[[_Keyed], _Keyed]:
@@ -111,7 +110,6 @@ def keyed_as(name: str) -> Callable[[_Keyed], _Keyed]:
         if _TAKEN.setdefault(name, place) != place:
             raise ValueError(f"{place} cannot be called '{name}' in keys, since {_TAKEN[name]} is")
         setattr(thing, _NAME, name)
-        _REGISTERED_AS[name] = thing
         return thing
 
     return register
@@ -121,11 +119,6 @@ def registered_name(thing: type | types.FunctionType) -> str | None:
     """Return the name that a class or a function was registered under, if it was."""
     found = vars(thing).get(_NAME)
     return found if isinstance(found, str) else None
-
-
-def list_registered() -> Mapping[str, object]:
-    """Return the classes and functions that were registered, by name, as far as their files are imported."""
-    return _REGISTERED_AS
 
 
 def stable_name(thing: type | types.FunctionType) -> str:

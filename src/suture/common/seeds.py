@@ -1,4 +1,7 @@
-"""What makes a result reproducible: seeds derived from what they are for, and sums that one thread takes."""
+"""What makes a result reproducible: seeds derived from what they are for, and sums that one thread takes.
+
+torch is imported where it is used: ``digest`` also serves commands that only read a run, which need not wait for it.
+"""
 
 import hashlib
 import importlib
@@ -6,11 +9,13 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 _state = random.getstate()
 importlib.import_module("rich.style")  # draws from Python's generator when it is first imported, sooner or later
@@ -35,26 +40,23 @@ def derive_seed(*parts: object) -> int:
     return int(digest(*parts)[:16], 16) >> 1
 
 
-def generator(*parts: object) -> torch.Generator:
+def generator(*parts: object) -> "torch.Generator":
     """Return a CPU generator seeded by ``derive_seed``."""
+    import torch
+
     return torch.Generator().manual_seed(derive_seed(*parts))
 
 
 @contextmanager
-def drawing(device: torch.device, seed: int | None = None) -> Iterator[None]:
+def drawing(device: "torch.device", seed: int | None = None) -> Iterator[None]:
     """Let torch's global generators, of the CPU and this device, be drawn from; seed them first if told to."""
+    import torch
+
     with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
         if seed is not None:
             torch.manual_seed(seed)
         yield
 
-
-_ON_CPU: Any = torch.backends.mkldnn
-_ON_GPU: Any = torch.backends.cudnn
-_ATTENTION = torch.backends.cuda  # whose switches hold on the CPU, too
-_CONVOLUTIONS = _ON_GPU.conv, _ON_GPU.rnn  #: in TF32 on a GPU, unless torch is told otherwise
-_PRODUCTS = (_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn, torch.backends.cuda.matmul, *_CONVOLUTIONS)
-"""Whose float32 may be lowered."""
 
 _Switch = tuple[Callable[[], Any], Callable[[Any], object], Any]  # how to read it and to set it, and to what
 
@@ -63,30 +65,39 @@ def _attribute(thing: Any, name: str, wanted: object) -> _Switch:
     return partial(getattr, thing, name), partial(setattr, thing, name), wanted
 
 
-def _has_tf32() -> bool:
-    return any(product.fp32_precision == "tf32" for product in _CONVOLUTIONS)
+@cache
+def _list_switches() -> list[_Switch]:
+    import torch
 
+    on_cpu: Any = torch.backends.mkldnn
+    on_gpu: Any = torch.backends.cudnn
+    attention = torch.backends.cuda  # whose switches hold on the CPU, too
+    convolutions = on_gpu.conv, on_gpu.rnn  # in TF32 on a GPU, unless torch is told otherwise
+    products = (on_cpu.matmul, on_cpu.conv, on_cpu.rnn, torch.backends.cuda.matmul, *convolutions)  # may be lowered
 
-_SWITCHES: list[_Switch] = [
-    (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
-    (_has_tf32, partial(setattr, _ON_GPU, "allow_tf32"), False),  # the older setting, which torch wants to agree
-    *(_attribute(product, "fp32_precision", "ieee") for product in _PRODUCTS),
-    _attribute(_ON_GPU, "deterministic", True),
-    _attribute(_ON_GPU, "benchmark", False),
-    _attribute(_ON_GPU, "enabled", True),
-    _attribute(_ON_CPU, "enabled", True),
-    *(
-        (partial(torch.is_autocast_enabled, on), partial(torch.set_autocast_enabled, on), False)
-        for on in ("cpu", "cuda")
-    ),
-    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0),
-    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, True),
-    (_ATTENTION.flash_sdp_enabled, _ATTENTION.enable_flash_sdp, True),
-    (_ATTENTION.mem_efficient_sdp_enabled, _ATTENTION.enable_mem_efficient_sdp, True),
-    (_ATTENTION.cudnn_sdp_enabled, _ATTENTION.enable_cudnn_sdp, True),
-    (_ATTENTION.math_sdp_enabled, _ATTENTION.enable_math_sdp, True),
-    (lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal, False),  # which torch does not tell
-]
+    def has_tf32() -> bool:
+        return any(product.fp32_precision == "tf32" for product in convolutions)
+
+    return [
+        (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+        (has_tf32, partial(setattr, on_gpu, "allow_tf32"), False),  # the older setting, which torch wants to agree
+        *(_attribute(product, "fp32_precision", "ieee") for product in products),
+        _attribute(on_gpu, "deterministic", True),
+        _attribute(on_gpu, "benchmark", False),
+        _attribute(on_gpu, "enabled", True),
+        _attribute(on_cpu, "enabled", True),
+        *(
+            (partial(torch.is_autocast_enabled, on), partial(torch.set_autocast_enabled, on), False)
+            for on in ("cpu", "cuda")
+        ),
+        (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0),
+        (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, True),
+        (attention.flash_sdp_enabled, attention.enable_flash_sdp, True),
+        (attention.mem_efficient_sdp_enabled, attention.enable_mem_efficient_sdp, True),
+        (attention.cudnn_sdp_enabled, attention.enable_cudnn_sdp, True),
+        (attention.math_sdp_enabled, attention.enable_math_sdp, True),
+        (lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal, False),  # which torch does not tell
+    ]
 
 
 @contextmanager
@@ -103,15 +114,18 @@ def undisturbed(threads: int | None = 1) -> Iterator[None]:
     machine another one, whose last digits may differ; ``processor()`` names them. Nor are hooks on all modules undone,
     as ``torch.nn.modules.module.register_module_forward_hook`` sets.
     """
+    import torch
+
+    switches = _list_switches()
     count = torch.get_num_threads()
     torch.set_num_threads(count if threads is None else threads)
-    before = [get() for get, _, _ in _SWITCHES]
-    for _, put, wanted in _SWITCHES:
+    before = [get() for get, _, _ in switches]
+    for _, put, wanted in switches:
         put(wanted)
     try:
         with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
             yield
     finally:
         torch.set_num_threads(count)
-        for (_, put, _), found in zip(_SWITCHES, before, strict=True):
+        for (_, put, _), found in zip(switches, before, strict=True):
             put(found)

@@ -14,10 +14,11 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from suture.common.constants import OUTPUT
 from suture.common.errors import CutError, NetworkError, ShapeError
 from suture.common.validation import check_kind
 from suture.core.folding import Fold, fold, fold_of, read_feature_map
-from suture.core.network.cuts import OUTPUT, Cut
+from suture.core.network.cuts import Cut
 from suture.core.network.network import Network, Sides
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch

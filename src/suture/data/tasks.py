@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from suture.common.constants import CLASSIFICATION
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as, later
 
@@ -116,7 +117,7 @@ class Task(ABC):
 class Classification(Task):
     """One class per sample: outputs ``(n, classes)``, targets ``(n,)`` int64. Losses are cross-entropies in nats."""
 
-    name: ClassVar[str] = "classification"
+    name: ClassVar[str] = CLASSIFICATION
     unit: ClassVar[str] = "image"
     classes_on: ClassVar[int | None] = 1
 

@@ -48,6 +48,7 @@ FIRST = 35  #: steps before the first look, which doubles
 ARMS = ((None, 0.1), (WHITE, 0.1))  #: units and rates that begin the race; others follow
 APART = 3.0  #: the factor between rates
 LADDER = 3  #: further arms in the same units, at most
+RACED = (len(ARMS) + 2 * LADDER + 2) * FIRST  #: steps of a race, at most: all arms, and two that are compared again
 BETWEEN = 49  #: steps of a look between the first and the second
 DOUBLINGS = [FIRST * 2**k for k in range(24)]
 MARKS = {*DOUBLINGS, *(BETWEEN * 2**k for k in range(24))}  #: steps at which the last half of some may begin
@@ -152,7 +153,7 @@ class Ground:
     ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs. ``scale`` is the unit of the task's
     losses and errors; ``little`` is the share of the validation samples that a fit may have gained last and yet have
     converged. ``start`` is the look at the stitch as it was, ``best`` the best of all looks, and ``steps`` counts all
-    that were taken.
+    that were taken, of at most ``most``.
     """
 
     def __init__(self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int) -> None:
@@ -165,7 +166,7 @@ class Ground:
         self.scale = problem.task.scale(problem.validation.labels)
         self.curve: list[CurvePoint] = []
         self.notes: list[str] = []
-        self.steps = 0
+        self.steps = self.most = 0
         self._reads: dict[float | None, Reads] = {}
         own = {name: tensor.detach().clone() for name, tensor in stitch.named_parameters()}
         self.start = self.look(own, math.nan, 0)
@@ -273,7 +274,7 @@ class Arm:
         for mark in sorted({half, steps} | {mark for mark in MARKS if mark < steps}):  # where later halves may begin
             if mark > self.taken:
                 self.ground.steps += mark - self.taken
-                self.steps.take(mark - self.taken)
+                self.steps.take(mark - self.taken, self.ground.steps, self.ground.most)
         if self.steps.note:
             self.ground.notes.append(self.steps.note)
         return self.steps.mean(steps - half)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.phases import say_phase
 from suture.common.seeds import derive_seed, drawing
 from suture.common.validation import check_whole
 from suture.core.stitches import (
@@ -38,10 +39,10 @@ from suture.core.stitches import (
 from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification
 from suture.fits import convex
-from suture.fits.averaged import FIRST, Ground, race, run_briefly, settle
+from suture.fits.averaged import FIRST, RACED, Ground, race, run_briefly, settle
 from suture.fits.base import CurvePoint, Fit, FitReport, Gained, Problem, Side, State
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
-from suture.fits.restarts import Draw, begin_again, displace
+from suture.fits.restarts import DRAWS, Draw, begin_again, displace
 from suture.fits.suffix import choose_suffix
 
 ROWS = 2**15  #: positions from which the closed form's moments are taken
@@ -98,6 +99,7 @@ class Converged(Fit):
         """Fit the stitch in place and leave it in evaluation mode."""
 
         def descend(ground: Ground, draw: Draw) -> FitReport:
+            ground.most = RACED + (1 + DRAWS) * self.cap
             trail = settle(ground, race(ground), self.cap, self.patience)
             trail, start = begin_again(ground, trail, draw, self.cap, self.patience)
             return replace(ground.report(trail, claims=True), start=start)
@@ -132,6 +134,7 @@ class Quick(Fit):
         """Fit the stitch in place and leave it in evaluation mode."""
 
         def descend(ground: Ground, _draw: Draw) -> FitReport:
+            ground.most = self.steps
             return ground.report(run_briefly(ground, self.steps), claims=False)
 
         return _fit(problem, stitch, descend if self.steps else None, self.batch)
@@ -159,6 +162,7 @@ def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: in
     stitch.eval()
     if next(stitch.parameters(), None) is None:
         return FitReport(converged=True, gained=Gained(0.0, 0.0))
+    say_phase("closed form")
     bare = _without_batchnorms(problem, stitch)
     maps = _load_closed_forms(problem, bare)
     start = "closed form" if maps else "random"
@@ -274,6 +278,7 @@ def _some_moments(side: Side, part: Part) -> Moments:
 
 def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: convex.Head) -> FitReport:
     """Solve the convex problem and load its solution."""
+    say_phase("convex problem")
     fit, held_out = ((side.activations.cpu(), side.labels.cpu()) for side in (problem.fit, problem.validation))
     found = convex.solve(head, bare.parts[0], maps[0], fit, held_out)
     maps[0] = found.affine

@@ -27,10 +27,10 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
+from suture.common.constants import OUTPUT
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.scaling import without_constant
-from suture.core.network.cuts import OUTPUT
 from suture.core.stitches import AffineMap, AffineStitch, Part
 from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification, Task

@@ -34,6 +34,7 @@ from torch.utils.hooks import RemovableHandle
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.phases import say_step
 from suture.common.scaling import without_constant
 from suture.common.seeds import generator
 from suture.common.validation import check_whole
@@ -170,6 +171,7 @@ class _Descent:
         for step in range(recipe.steps):
             set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps, self.pace)
             running.append(self._step(optimiser, next(drawn)))
+            say_step(step + 1, recipe.steps)
             self.diverged = not math.isfinite(running[-1])
             if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps or self.diverged:
                 self._check(step + 1, sum(running) / len(running))

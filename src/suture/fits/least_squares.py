@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import generator
 from suture.core.stitches import AffineMap, AffineStitch, Identity, Moments, Part, Stitch
@@ -110,6 +111,7 @@ class LeastSquares(Fit):
         family = problem.family
         if not isinstance(family, AffineStitch):
             raise FitError(f"LeastSquares has no closed form for {family}; use TaskLoss(start=Random())")
+        say_phase("closed form")
         for part in family.parts(stitch, problem.fit.activations):
             known, held_out = (
                 accumulate_moments(side.activations, side.expected(), part, counted=side.counted)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from suture.common.devices import CPU
 from suture.common.errors import FitError
 from suture.common.formatting import first_line
+from suture.common.phases import say_step
 from suture.fits.base import Problem, State, run_suffix
 from suture.fits.coordinates import Coordinates
 from suture.fits.descent import differentiate, draw_batches
@@ -77,12 +78,16 @@ class StaticSteps:
         self._static: tuple[Tensor | None, ...] = ()
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def take(self, most: int) -> None:
-        """Take so many steps, and begin a new sum of where they lead."""
+    def take(self, most: int, total: int = 0, limit: int = 0) -> None:
+        """Take so many steps, and begin a new sum of where they lead.
+
+        People are told how far the fit is: these are the last of its ``total`` so far, of at most ``limit``.
+        """
         for place in self.sums:
             place.zero_()
         self.loss.zero_()
-        for chosen in self.batches.rows(self.begun + self.taken, self.begun + self.taken + most):
+        end = self.begun + self.taken + most
+        for chosen in self.batches.rows(self.begun + self.taken, end):
             given = self._gather(chosen)
             if not self.is_cuda or self.note:
                 self._step(*given)
@@ -91,6 +96,7 @@ class StaticSteps:
             else:
                 self._replay(given)
             self.taken += 1
+            say_step(total - end + self.begun + self.taken, limit)
         self.parts.append((most, [total.clone() for total in self.sums], self.loss.clone()))
 
     def mean(self, steps: int) -> tuple[State, float]:

@@ -2,8 +2,7 @@
 
 An index compares what two layers say of the same images and trains nothing; a stitch asks what one is worth to the
 other (bansal2021, section 3). ``compare`` gives a tidy table, a row for each sender cut, receiver cut and index;
-``beside`` puts them into a table of measurements, a column for each index. The column names are a promise; see
-``COLUMNS``.
+``beside`` puts them into a table of measurements, a column for each index.
 
 Many indices are high between layers that have nothing in common. So each is *calibrated*: what it is by chance is told
 by permuting images (``measurement/indices/calibration``), and ``explain`` and heat maps speak of the calibrated value.
@@ -34,17 +33,14 @@ from suture.measurement.indices.base import MOST, check_choice, comparable, posi
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
 from suture.measurement.scores.in_distribution import pool
 from suture.measurement.tables.in_short import in_short
-from suture.measurement.tables.table import SEAM, check_columns, check_similarities
-from suture.measurement.tables.table import SIMILARITIES as COLUMNS
+from suture.measurement.tables.similarities import CALIBRATED, COLUMNS, SEAM, check_similarities
+from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
 SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
 DEFAULT: tuple[Index, ...] = (LinearCKA(debiased=True),)
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
 KEPT = 0.2  #: of the memory, for what indices have in common; less than ROOM leaves
-
-#: The columns that say what chance gives, and what is left.
-CALIBRATED = ("chance", "calibrated", "p", "low", "high")
 _FEWEST = 19
 #: Controls whose sender and receiver are the trained networks that their names say.
 _TRAINED = ("", "itself", "shuffled pairs")

@@ -8,7 +8,7 @@ import pandas as pd
 from suture.common.errors import DataError, SutureError
 from suture.common.validation import check_kind
 from suture.measurement.tables.read import read_table, trait_of
-from suture.measurement.tables.table import check_similarities
+from suture.measurement.tables.similarities import check_similarities
 from suture.reports.export import read_tables
 from suture.reports.html import Run, read, render
 from suture.runs.store.files import write_page

@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from statistics import fmean
-from typing import ClassVar, TextIO
+from typing import Any, TextIO
 
 import pandas as pd
 from rich.console import Console, RenderableType
@@ -32,8 +32,6 @@ Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, 
 class Progress:
     """Is told how work proceeds; subclasses show it, and this class shows nothing."""
 
-    draws: ClassVar[bool] = False  #: whether it shows the table, so that a first picture of every trial is worth it
-
     def begin(self, total: int, done: int, noun: str = "trial") -> None:
         """Begin with ``total`` pieces of work, each called a ``noun``, of which ``done`` are known already."""
 
@@ -42,6 +40,9 @@ class Progress:
 
     def working_on(self, what: str, share: Share | None = None) -> None:
         """Note that ``what`` begins; ``share`` tells how much of it is done, from 0 to 1, or ``None``."""
+
+    def at(self, what: str, phase: str) -> None:
+        """Note what is being done of ``what`` now, in words."""
 
     def done(self, what: str, error: str | None) -> None:
         """Note that ``what`` is done, or has failed with an ``error``."""
@@ -61,7 +62,7 @@ class Running:
     """A task that is being done."""
 
     def __init__(self, what: str, share: Share | None) -> None:
-        self.what, self._share = what, share
+        self.what, self._share, self.phase = what, share, ""
         self.begun = time.monotonic()
         self._first = self._last = (self.begun, share() if share is not None else None)  # when, and how much
 
@@ -89,7 +90,8 @@ class Running:
 
     def __str__(self) -> str:
         share = self.share
-        return self.what if share is None else f"{share:.0%} of {self.what}"
+        said = self.what if share is None else f"{share:.0%} of {self.what}"
+        return f"{said}: {self.phase}" if self.phase else said
 
 
 class _Shown(Progress):
@@ -117,6 +119,12 @@ class _Shown(Progress):
     def working_on(self, what: str, share: Share | None = None) -> None:
         """Look at the clock."""
         self.running.append(Running(what, share))
+
+    def at(self, what: str, phase: str) -> None:
+        """Remember it while that is being done."""
+        for task in self.running:
+            if task.what == what:
+                task.phase = phase
 
     def done(self, what: str, error: str | None) -> None:
         """Count it: as done here, if it began here, else by another process."""
@@ -150,7 +158,7 @@ class _Shown(Progress):
 class Lines(_Shown):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
-    If nothing ends for ``quiet`` seconds, a line says how far the run is, and each task that knows how far it is.
+    If nothing ends for ``quiet`` seconds, a line says how far the run is, and what is known of each task.
     """
 
     def __init__(self, stream: TextIO | None = None, every: float = 10.0, quiet: float = 60.0) -> None:
@@ -199,7 +207,7 @@ class Lines(_Shown):
         """Say how far it is if nothing was said for long."""
         with self._lock:
             if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
-                known = [str(task) for task in self.running if task.share is not None]
+                known = [str(task) for task in self.running if task.share is not None or task.phase]
                 self._say("; ".join([self._say_so_far(), *known]))
 
     def _remind(self, ended: threading.Event) -> None:
@@ -226,7 +234,7 @@ class Bar(_Shown):
         super().__init__()
         self.console = console
         columns = BarColumn(bar_width=16), MofNCompleteColumn(), _Said(self.time_left), _Said(self._say_doing)
-        self.bar = _Above(*columns, console=console, transient=True)
+        self.bar = _Above(self.say_phase, *columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
 
     def begin(self, total: int, done: int, noun: str = "trial") -> None:
@@ -259,8 +267,13 @@ class Bar(_Shown):
     def _say_doing(self) -> str:
         """Say what was begun last, and how far it is, in the room that there is."""
         last, room = self.running[-1:], max(self.console.width - _BAR_WIDTH, 10)
-        what = str(last[0]) if last else ""
+        what = str(last[0]) if last and not last[0].phase else ""
         return what if len(what) <= room else f"{what[: room - 1]}…"
+
+    def say_phase(self) -> str:
+        """Say what is being done of that, which takes a line of its own; empty if nobody said."""
+        last = self.running[-1:]
+        return str(last[0]) if last and last[0].phase else ""
 
 
 class _Above(RichBar):
@@ -268,9 +281,15 @@ class _Above(RichBar):
 
     beneath: RenderableType | None = None
 
+    def __init__(self, say: Callable[[], str], *columns: ProgressColumn, **settings: Any) -> None:
+        self.say = say
+        super().__init__(*columns, **settings)
+
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Give the bar, and what is beneath it."""
+        """Give the bar, what is being done, and what is beneath."""
         yield from super().get_renderables()
+        if said := self.say():
+            yield Text(said, style="dim", no_wrap=True, overflow="ellipsis")
         if self.beneath is not None:
             yield self.beneath
 
@@ -288,9 +307,7 @@ class _Said(ProgressColumn):
 
 
 class Live(Bar):
-    """A bar, and beneath it what is known so far, as ``draw`` draws it: first pictures first, which then settle."""
-
-    draws = True
+    """A bar, and beneath it what is known so far, as ``draw`` draws it."""
 
     def __init__(self, console: Console, draw: Callable[[pd.DataFrame], RenderableType], every: float = 0.5) -> None:
         super().__init__(console)
@@ -312,6 +329,12 @@ def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         return Lines()
     return Bar(console) if draw is None else Live(console, draw)
+
+
+def waiting_for(what: str) -> AbstractContextManager[object]:
+    """Show on a terminal what is waited for before a bar can be drawn; elsewhere nothing."""
+    console = Console(stderr=True)
+    return console.status(f"{what} …") if sys.stderr.isatty() and not console.is_dumb_terminal else nullcontext()
 
 
 def choose_bar() -> Progress:

@@ -39,7 +39,7 @@ from suture.core.saving import read as read_stitched
 from suture.core.stitched import Stitched
 from suture.core.stitches import Stitch
 from suture.data.preprocess import Preprocess
-from suture.measurement.tables.records import Record
+from suture.measurement.tables.described import Record
 from suture.zoo.checkpoints import load_checkpoint
 from suture.zoo.published import Published, load_from_hub, of_timm, of_torchvision, of_transformers
 from suture.zoo.sources import (

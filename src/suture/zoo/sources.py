@@ -36,7 +36,7 @@ from suture.common.errors import CheckpointError, DataError, SourceError, Suture
 from suture.common.hashing import keyed_as
 from suture.common.plugins import PAPERS, added
 from suture.data.preprocess import Preprocess
-from suture.measurement.tables.records import Record
+from suture.measurement.tables.described import Record
 from suture.runs.store.files import read as read_json
 from suture.runs.store.store import FILES, find_damage
 from suture.runs.store.store import NETWORKS as TRAINED

@@ -27,9 +27,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from suture.common.constants import CUTS_VERSION
 from suture.common.devices import CPU, free_memory
 from suture.common.errors import FitError
 from suture.common.mapped import pieces, take
+from suture.common.phases import say_phase
 from suture.common.seeds import digest
 from suture.common.sizes import available_memory, in_words, physical_memory
 from suture.core.activations.disk_cache import ActivationFolder, NoRoomError
@@ -45,7 +47,6 @@ CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may d
 PAGE = 4096  #: bytes; what is smaller is not worth a file
 SHARE = 0.5  #: of a GPU's memory that is free or holds activations; the fit needs the rest
 RECOMPUTED = 12 * 2**30  #: bytes; the largest that ResNet-18 has on CIFAR-10 (45,000 images: 11.8 GB) are still kept
-VERSION = 2  #: of the code that cuts networks and computes activations; raise it with a change that may change a bit
 MANY = 1024  #: images from which on fused segments are worth being compared
 ROUNDING = 1e-4  #: the root mean square of what a fused segment may be off by, relative to the segment's output
 
@@ -65,7 +66,7 @@ class Need:
     def key(self) -> str:
         """SHA-256 over everything that decides the activations, in hexadecimal."""
         images = self.samples.image_fingerprint
-        return digest(VERSION, self.network.fingerprint, self.network.device.type, images, self.index)
+        return digest(CUTS_VERSION, self.network.fingerprint, self.network.device.type, images, self.index)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -207,6 +208,7 @@ class Activations:
         """Compute what is needed, a chunk at a time on a device; always the same bits."""
         network = need.network
         network.check_frozen()  # what is kept under a fingerprint must be that network's
+        say_phase(f"activations {need.where}")
         network.look_at(need.samples.images)
         start, source = self._nearest(network, need)
         run = _make_run(need, start, len(source) >= MANY)

@@ -34,13 +34,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from suture.common.atomic import draft, publish
+from suture.common.constants import ACTIVATIONS as SUFFIX
 from suture.common.mapped import header
 from suture.common.processor import processor
 from suture.common.seeds import digest
 from suture.common.sizes import free_disk, parse_size
 
-SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # the user may keep other files in the folder
-SHORT = 16  #: letters of a file's name, which is its key, by which trials say what they read
+_LOCK = ".activations.lock"
 _POLL = 0.01  #: seconds between two looks at a lock that is taken
 
 

@@ -24,14 +24,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+from suture.common.constants import OUTPUT
 from suture.common.errors import CutError, NetworkError
 from suture.common.html import to_html
 from suture.core.network.layouts import Followed, Layout, check_fits, lay_out
 from suture.core.network.segments import Segment
 from suture.core.network.tracing import Traced
-
-OUTPUT = "output"
-"""Where all layers of a network end: no cut, but a seam may lead there if it needs none of the layers."""
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from typing import Any, ClassVar, cast, final
 import torch
 from torch import Tensor, fx, nn
 
+from suture.common.constants import OUTPUT
 from suture.common.errors import CutError
 from suture.common.hashing import keyed_as
-from suture.core.network.cuts import OUTPUT, Cut
+from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
 from suture.core.network.segments import Frozen, Segment, operation
 from suture.core.network.tracing import FunctionStage

@@ -12,11 +12,10 @@ stitched network was scored on the others.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from suture.measurement.scores.scores import Accuracy
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NEAR = 0.05  #: of the way from chance to 1: no better than guessing
 FAR = 0.05  #: below what is expected, beside twice the standard error
@@ -27,8 +26,10 @@ _CAUSE = (
 )
 
 
-def look_at(outputs: Mapping[str, Tensor], labels: Tensor, chance: float | None) -> dict[str, Any]:
+def look_at(outputs: "Mapping[str, Tensor]", labels: "Tensor", chance: float | None) -> dict[str, Any]:
     """Return the accuracy of networks alone, by role, that of guessing, ``chance``, and the number ``n``."""
+    from suture.measurement.scores.scores import Accuracy  # takes torch with it, which tables need not wait for
+
     found = {role: float(Accuracy().per_sample(out, labels).nanmean()) for role, out in outputs.items()}
     return {**found, "chance": chance, "n": len(labels)}
 

@@ -25,13 +25,15 @@ all agree.
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from scipy.special import expit, logit
-from torch import Tensor
 
 from suture.measurement.scores.intervals import Estimate, Floats, mean_interval
+
+if TYPE_CHECKING:  # tables read the constants, and need not wait for torch
+    from torch import Tensor
 
 REFERENCE = 1024  #: training images on which the distances are learned, at most
 NEIGHBOURS = 10
@@ -41,7 +43,7 @@ _CONSTANT = 1e-6  #: of the largest deviation, below which a feature counts as c
 _Z = 1.959963984540054
 
 
-def pool(activations: Tensor, counted: Tensor | None = None) -> Tensor:
+def pool(activations: "Tensor", counted: "Tensor | None" = None) -> "Tensor":
     """Return the features ``(n, features)``: means over the positions of maps ``(n, C, H, W)`` and over tokens.
 
     Of tokens those that are ``counted``, bool ``(n, T)``.
@@ -54,12 +56,14 @@ def pool(activations: Tensor, counted: Tensor | None = None) -> Tensor:
     return activations.flatten(1, -2).mean(1) if activations.ndim > 2 else activations
 
 
-def tell_apart(reference: Tensor, own: Tensor, stitched: Tensor) -> dict[str, Estimate]:
+def tell_apart(reference: "Tensor", own: "Tensor", stitched: "Tensor") -> dict[str, Estimate]:
     """Return by how much stitched features are told apart from the receiver's own, as an AUROC for each measure.
 
     ``reference`` is ``(r, features)``; ``own`` and ``stitched`` are ``(n, features)``, of the same images. Nothing if
     the reference does not vary, or there are fewer than two images.
     """
+    import torch
+
     reference, own, stitched = (features.detach().cpu().double() for features in (reference, own, stitched))
     mean, spread = reference.mean(0), reference.std(0, correction=0)
     if min(len(reference), len(own)) < 2 or not spread.any():
@@ -70,8 +74,10 @@ def tell_apart(reference: Tensor, own: Tensor, stitched: Tensor) -> dict[str, Es
     return {name: auroc(found[: len(own)], found[len(own) :]) for name, found in distances}
 
 
-def mahalanobis(reference: Tensor, queries: Tensor) -> Floats:
+def mahalanobis(reference: "Tensor", queries: "Tensor") -> Floats:
     """Return the squared Mahalanobis distances ``(m,)`` of rows to a centred reference, by its shrunk covariance."""
+    import torch
+
     n, d = reference.shape
     wide = d > n  # then the inverse is taken through the products of samples (Woodbury), of which there are fewer
     products = reference @ reference.T if wide else reference.T @ reference
@@ -92,10 +98,10 @@ def mahalanobis(reference: Tensor, queries: Tensor) -> Floats:
     return np.asarray(found.numpy(), np.float64)
 
 
-def to_neighbours(reference: Tensor, queries: Tensor) -> Floats:
+def to_neighbours(reference: "Tensor", queries: "Tensor") -> Floats:
     """Return the squared distance ``(m,)`` of each row to the ``NEIGHBOURS``-th nearest row of the reference."""
     nearest = min(NEIGHBOURS, len(reference)) - 1
-    squares = torch.addmm(reference.square().sum(1), queries, reference.T, alpha=-2)
+    squares = reference.square().sum(1).addmm(queries, reference.T, alpha=-2)
     found = np.partition(squares.numpy(), nearest, axis=1)[:, nearest] + queries.square().sum(1).numpy()
     return np.asarray(found, np.float64)
 

@@ -13,15 +13,16 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from suture.common.seeds import derive_seed
 from suture.measurement.scores.intervals import Floats, paired_interval
+
+if TYPE_CHECKING:  # tables read outcomes, and need not wait for torch
+    from torch import Tensor
 
 CLASSES = "classes"
 _ACCURACY = "accuracy"
@@ -67,9 +68,9 @@ def unpack(text: str) -> Outcomes:
     return Outcomes(said["of"], said["samples"], dict(zip(said["roles"], parts, strict=True)))
 
 
-def steps_from(labels: Tensor, outputs: Tensor) -> NDArray[Any]:
+def steps_from(labels: "Tensor", outputs: "Tensor") -> NDArray[Any]:
     """Return the step from each label ``(n,)`` to the class of its largest output ``(n, classes)``."""
-    steps: NDArray[Any] = torch.remainder(outputs.argmax(1).cpu() - labels.cpu(), outputs.shape[1]).numpy()
+    steps: NDArray[Any] = (outputs.argmax(1).cpu() - labels.cpu()).remainder(outputs.shape[1]).numpy()
     return steps.astype(np.min_scalar_type(outputs.shape[1] - 1))
 
 

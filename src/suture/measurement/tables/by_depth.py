@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from suture.common.constants import OUTPUT
 from suture.common.errors import DataError
-from suture.core.network.cuts import OUTPUT
 from suture.measurement.tables.table import check_columns, main_score, not_converged, rows_of
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family

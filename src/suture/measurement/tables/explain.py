@@ -16,15 +16,16 @@ from typing import final
 import numpy as np
 import pandas as pd
 
+from suture.common.constants import CLASSIFICATION
 from suture.common.errors import DataError
-from suture.data.tasks import Classification
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables import say
 from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import NOISE, PLAIN, Curve, Estimates
 from suture.measurement.tables.questions import NO, YES, Answered
 from suture.measurement.tables.read import Reading, read_table
-from suture.measurement.tables.table import check_columns, check_similarities, never_known, told_from_own
+from suture.measurement.tables.similarities import check_similarities
+from suture.measurement.tables.table import check_columns, never_known, told_from_own
 
 ALIKE = 0.5  #: of the way of an index from chance to the same layers, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
@@ -278,7 +279,7 @@ def _untried(found: tuple[Curve, ...]) -> Iterator[str]:
     """Name the controls that were not run, or not everywhere."""
     tasks = set(found[0].table["task"]) if "task" in found[0].table else set()
     for control, ruled_out in _RULED_OUT.items():
-        if control in (NOISE, "linear probe") and not tasks <= {"", Classification.name}:
+        if control in (NOISE, "linear probe") and not tasks <= {"", CLASSIFICATION}:
             continue  # there is nothing of a class where there are no classes
         lacking = [(pair, int((~np.isfinite(pair.scores(control).value)).sum())) for pair in found]
         if all(count == len(pair.seams) for pair, count in lacking):

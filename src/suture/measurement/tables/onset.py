@@ -52,16 +52,18 @@ networks of its own.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
-from suture.core.network.network import Network
-from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.table import check_columns, check_single, not_converged, rows_of, summary
+
+if TYPE_CHECKING:
+    from suture.core.network.network import Network
+    from suture.measurement.scores.traits import Trait
 
 CONVEYED = 0.5  #: the share of the parents' difference from which on a trait counts as conveyed
 STEP = 0.8  #: the share of all that is conveyed which one step must make
@@ -230,7 +232,7 @@ class Onset:
         )
 
 
-def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str) -> Onset:
+def onset(table: pd.DataFrame, trait: "Trait | str", carrier: "Network | str", reference: "Network | str") -> Onset:
     """Find the layers in which a trait lies, in a table of what ``localise`` planned; seeds are averaged.
 
     A table of one direction is read too, and what it shows is undecided. Raises ``DataError`` if the table lacks the

@@ -1,15 +1,12 @@
 """Records: what was measured, as plain values.
 
 A measurement, or a failure, leaves the process that made it as a record: values that JSON can hold, from which the rows
-of the table are made. Names are not in it but in the labels of the trial (``Described``), because one record serves
-every trial with its key, whatever study or control asked for it.
+of the table are made.
 """
 
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import isnan
-from typing import Any
 
 import torch
 
@@ -18,23 +15,8 @@ from suture.common.processor import processor
 from suture.core.network.network import Network
 from suture.core.saving import describe, suture_version, to_plain, to_safetensors
 from suture.measurement.scores.pooled import default_scores
+from suture.measurement.tables.described import Described, Record
 from suture.measurement.trials.trial import Failure, Measurement, Trial
-
-Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Described:
-    """A trial in words: its key, the labels of its rows, and the name and unit of each of its scores.
-
-    ``deepens`` is the key of the trial that it repeats with more work allowed, under the same labels: its rows take
-    their place.
-    """
-
-    key: str
-    labels: Mapping[str, Any]
-    scores: tuple[tuple[str, str], ...]
-    deepens: str = ""
 
 
 def describe_trial(trial: Trial) -> Described:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from math import hypot, isnan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
@@ -21,8 +22,10 @@ from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
 from suture.measurement.tables.averages import LEAST, SIDE, average_numbered
-from suture.measurement.tables.records import Described, Record, describe_trial, record
-from suture.measurement.trials.trial import Failure, Measurement
+from suture.measurement.tables.described import Described, Record
+
+if TYPE_CHECKING:
+    from suture.measurement.trials.trial import Failure, Measurement
 
 Row = dict[str, object]
 
@@ -78,28 +81,6 @@ COLUMNS: dict[str, str] = {
     "warning": "str",  # why the networks are not to be trusted, empty if they are
 }
 
-#: Every column of a table of similarities, in order, with its type.
-SIMILARITIES: dict[str, str] = {
-    "sender": "str",
-    "receiver": "str",
-    "sender_cut": "str",
-    "receiver_cut": "str",
-    "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
-    "receiver_depth": "float64",
-    "index": "str",  # its name, with the settings that are not the default
-    "value": "float64",  # empty if layers have other numbers of positions
-    "samples_as": "str",  # flattened, pixels, mean, first, last
-    "score_data": "str",
-    "n": "Int64",  # images
-    "chance": "float64",  # the mean of the value over permutations; this and what follows is empty without any
-    "calibrated": "float64",  # (value - chance) / (best - chance): 0 by chance, 1 for layers that are the same
-    "p": "float64",  # family-wise, over all pairs of this index in the table
-    "low": "float64",  # 95 % interval of the calibrated value over images
-    "high": "float64",
-    "direction": "str",  # similarity: a higher value is more alike; distance: a lower one
-}
-SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
-
 _IDENTITY = [
     *("study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"),
     *("stitch", "fit", "control", "fit_data", "score_data", "score", "unit"),
@@ -125,8 +106,10 @@ _AVERAGED = [
 ]
 
 
-def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
+def to_table(results: "Iterable[Measurement | Failure]") -> pd.DataFrame:
     """Make the table of what was measured, and of what failed."""
+    from suture.measurement.tables.records import describe_trial, record  # takes torch with it; see ``described``
+
     return table_of((describe_trial(result.trial), record(result)) for result in results)
 
 
@@ -226,20 +209,6 @@ def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str
     missing = [name for name in names if name not in table and name not in _LATER]
     if missing:
         raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
-
-
-def check_similarities(similarities: pd.DataFrame) -> None:
-    """Raise ``DataError`` if a table is none of ``compare``, is empty, or has two values of an index at one seam."""
-    check_columns(similarities, SIMILARITIES, "similarities")
-    if similarities.empty:
-        raise DataError("this is no table of similarities: it has no row")
-    twice = similarities[similarities.duplicated([*SEAM, "index"])]
-    if len(twice):
-        one = twice.iloc[0]
-        raise DataError(
-            f"the table has several values of {one['index']} at one seam, {one['sender']} → {one['receiver']} at "
-            f"{one['sender_cut']} → {one['receiver_cut']}; keep one samples_as and one score_data"
-        )
 
 
 def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:

@@ -30,9 +30,9 @@ bansal2021, section 2 and appendix B.3; Alain & Bengio 2016 (probes).
 from dataclasses import replace
 from typing import Literal
 
+from suture.common.constants import OUTPUT
 from suture.common.errors import CutError, NetworkError, NoClassesError, ShapeError
 from suture.common.seeds import derive_seed
-from suture.core.network.cuts import OUTPUT
 from suture.core.network.network import Network
 from suture.core.stitches import Identity, Layers, Probe
 from suture.core.stitches.base import spell_shape

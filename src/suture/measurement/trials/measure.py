@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import DeviceError, FitError, ShapeError
 from suture.common.formatting import first_line
+from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
@@ -191,6 +192,7 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
 
     Raises ``FitError`` if they are not finite.
     """
+    say_phase("scoring")
     given = cache.rows(trial.sender, trial.sender_cut, trial.score_data)
     many = len(given) >= LEAST and given.ndim == 4
     cheap = fuse_stitch(stitch) if many else stitch

@@ -28,10 +28,10 @@ from suture.common.validation import check_kind, check_whole
 from suture.core.network.cuts import Cut, shared_cuts
 from suture.core.network.network import Network
 from suture.core.stitched import At, Seam, check_networks
-from suture.core.stitches import Stitch
+from suture.core.stitches import AffineStitch, Identity, Stitch
 from suture.data import Data, Samples
 from suture.data.samples import VALIDATED
-from suture.fits import Converged, Fit
+from suture.fits import Converged, Fit, LeastSquares, Quick
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score
 from suture.measurement.scores.traits import Trait
@@ -53,6 +53,8 @@ and cost their activations. Two ResNet-18s of full width take 1e14 for 45,000, t
 """
 FITTED = 60_000  #: samples that are fitted at most, unless somebody says how many: all of CIFAR-10 and of MNIST
 LEAST_FITTED = 15_000  #: that are kept whatever they cost
+PREVIEWED = 2_000  #: samples that a first picture is fitted, validated and scored on, at most
+CLOSED = Quick(steps=0)  #: the closed form from which the default fit descends; ``LeastSquares`` takes every position
 LEAST = 512  #: validation samples that are kept whatever they cost: one of them is 0.2 pp, which still tells fits apart
 
 Networks = Network | Sequence[Network]
@@ -233,6 +235,37 @@ def plan_curve(
     tell_networks_apart(network for network in (sender, receiver) if isinstance(network, Network))
     seams = [Seam.at(sender, receiver, cut) for cut in expand_patterns(cuts, sender, receiver)]
     return Plan(tuple(trial for seam in seams for trial in plan_seam(seam, data, settings)))
+
+
+def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, ...]:
+    """Plan what is shown of a plan while its trials are not measured: closed forms of few samples, then ``Quick``.
+
+    They show where the lines will lie, and answer nothing. A plan that fits no more samples than these, or fits by
+    closed forms itself, has no previews; ``Quick`` comes before the default fit only. ``controls`` are those of the
+    plan. Baselines, which train, and families without a closed form are left out.
+    """
+    beside = [make for make in controls if make in control.DEFAULT]
+    first = {trial.seam: trial for trial in reversed(own) if not trial.control and trial.seed == own[0].seed}
+    seams = list(reversed(first.values()))
+    most = max(len(trial.fit_data) for trial in seams)
+    counts = {role: min(PREVIEWED, len(getattr(data, role))) for role in ("fit", "score")}
+
+    def plan_by(fit: Fit, data: Data, trials: Iterable[Trial]) -> Plan:
+        settings = [Settings(one.stitch, fit, one.scores, beside, (one.seed,), plan=one.plan) for one in trials]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LeftOut)  # the plan itself has said so
+            planned = [plan_seam(one.seam, data, each) for one, each in zip(trials, settings, strict=True)]
+        return Plan(tuple(trial for plan in planned for trial in plan))
+
+    plans = []
+    if most > PREVIEWED and own[0].fit != CLOSED and not isinstance(own[0].fit, LeastSquares):
+        less = data.limited(**counts)
+        less = replace(less, validation=less.validation.first(min(PREVIEWED, len(less.validation))))
+        affine = [trial for trial in seams if isinstance(trial.family, AffineStitch | Identity)]
+        plans.append(plan_by(CLOSED, less, affine))
+    if isinstance(own[0].fit, Converged) and most > (Quick.fitted_on or 0):
+        plans.append(plan_by(Quick(), data, seams))
+    return tuple(plan for plan in plans if len(plan))
 
 
 def matrix(

@@ -6,21 +6,25 @@ the measurement, are declared here by name. Raise a version with a change that m
 that uses the part has another key, and all others keep theirs. No seed depends on a version.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from importlib import import_module
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
-from suture.common.hashing import list_registered, registered_name
+from suture.common.constants import CUTS_VERSION
 from suture.common.names import NAMES
-from suture.core.activations.cache import VERSION as CUTS
 
 Versions = Mapping[str, int]
 """The version of each part, by its registered name."""
 
-#: Kinds of names whose objects are parts of trials; importing the modules that these are in registers every part.
+#: Kinds of names whose objects are parts of trials; the packages that these are in have every part.
 _KINDS = ("stitch", "fit", "variant", "control", "index", "measure")
+_REGISTERED = re.compile(r'^@keyed_as\("([^"]+)"\)', re.MULTILINE)
+_VERSION = re.compile(r"^    version: ClassVar\[int\] = (\d+)", re.MULTILINE)
 DECLARED: dict[str, int] = {
-    "cuts": CUTS,  #: how networks are cut, and activations computed
+    "cuts": CUTS_VERSION,  #: how networks are cut, and activations computed
     "measurement": 1,  #: how a fitted stitch is run and scored
 }
 
@@ -35,6 +39,8 @@ def versions_of(*things: object) -> dict[str, int]:
 
 
 def _walk(things: Iterable[object]) -> Iterator[tuple[str, int]]:
+    from suture.common.hashing import registered_name  # takes torch with it, which reading versions does not need
+
     for thing in things:
         if isinstance(thing, tuple):
             yield from _walk(thing)
@@ -74,6 +80,22 @@ def say_outdated(texts: Iterable[str], standing: Mapping[str, Iterable[int]] | N
 
 def list_versions() -> dict[str, int]:
     """Return today's versions of all parts there are, by name."""
-    for place in {place.partition(":")[0] for kind in _KINDS for place in NAMES.get(kind, {}).values()}:
-        import_module(place)
-    return {**{name: getattr(kind, "version", 1) for name, kind in list_registered().items()}, **DECLARED}
+    return {**_read_source(), **DECLARED}
+
+
+@cache
+def _read_source() -> dict[str, int]:
+    """Read the version of every registered part in the text of the packages that have parts.
+
+    They are not imported, because that takes torch with it, which ``suture status`` need not wait for.
+    """
+    found = {}
+    for package in {place.partition(".")[0] for kind in _KINDS for place in NAMES.get(kind, {}).values()}:
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for file in Path(folder).rglob("*.py"):
+                _, *parts = _REGISTERED.split(file.read_text(encoding="utf-8"))
+                for name, text in zip(parts[::2], parts[1::2], strict=True):
+                    version = _VERSION.search(text)
+                    found[name] = int(version[1]) if version else 1
+    return found

@@ -9,7 +9,7 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.plugins import added
-from suture.measurement.tables.records import Record
+from suture.measurement.tables.described import Record
 from suture.measurement.tables.table import read as read_table
 from suture.runs.store.inspect import Status, status
 from suture.runs.store.store import LABEL, TRIALS, Store

@@ -8,10 +8,10 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
+from suture.measurement.tables.described import Record
 from suture.measurement.tables.explain import Explanation, explain_reading
 from suture.measurement.tables.questions import Question
 from suture.measurement.tables.read import Reading, scores_of
-from suture.measurement.tables.records import Record
 from suture.measurement.tables.say import asked, name_question, say_mark
 from suture.measurement.tables.table import not_converged
 from suture.reports.html.plot import shades_of

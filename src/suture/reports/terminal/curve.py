@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from suture.core.network.cuts import Cuts
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
 from suture.measurement.tables.onset import Onset, Way
 from suture.measurement.tables.read import Reading
@@ -20,18 +19,20 @@ from suture.measurement.tables.say import asked, name_question, say_mark
 from suture.reports.charts import OPEN
 from suture.reports.style import MARKS
 
+if TYPE_CHECKING:
+    from suture.core.network.cuts import Cuts
+
 FAILED = "failed"
-LIVE = "° not converged so far: it goes on to its cap"
 
 
-def curve_table(shown: Curve, width: int = 80) -> Table:
+def curve_table(shown: Curve, width: int = 80, fits: Sequence[str] = ()) -> Table:
     """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
 
-    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``, and one
-    whose fit had not converged a ``°``.
+    ``width`` is that of the screen, in characters; ``fits`` say by which fit each row is, if they differ. A value that
+    some seeds failed to give has a ``*``, and one whose fit had not converged a ``°``.
     """
     for headings in _HEADINGS:
-        made = _curve_table(shown, headings, narrow=bool(headings))
+        made = _curve_table(shown, headings, bool(headings), fits)
         if natural_width(made) <= width:
             break
     return made
@@ -56,12 +57,23 @@ def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
     return ["", made, Text(", ".join(f"{MARKS[mark].glyph} {said}" for mark, said in order), style="dim")]
 
 
-def live_table(table: pd.DataFrame, width: int) -> RenderableType:
-    """Show what is known so far of a curve. Raises ``DataError`` if that is not enough for a table."""
-    shown = arrange_curve(table)
-    goes_on = any(shown.is_open(kind).any() for kind in shown.lines)
-    legend = ("", Text(LIVE, style="dim")) if goes_on else ()
-    return Group("", curve_table(shown, width), *legend)
+def live_table(tables: Sequence[pd.DataFrame], width: int) -> RenderableType:
+    """Show what is known so far of a curve: of its previews, the coarsest first, and of the run itself.
+
+    Each seam is shown by the last of them that has all trials that the one before has. Raises ``DataError`` if that is
+    not enough for a table.
+    """
+    latest: dict[str, pd.DataFrame] = {}
+    for table in tables:
+        for cut in dict.fromkeys(map(str, table["receiver_cut"])):
+            rows = table[table["receiver_cut"] == cut]
+            if cut not in latest or {*latest[cut]["control"]} <= {*rows["control"]}:
+                latest[cut] = rows
+    shown = arrange_curve(pd.concat(latest.values()) if latest else tables[-1])
+    fits = {cut: _name_fit(rows).removesuffix("()") for cut, rows in latest.items()}
+    by = [fits[cut] for cut in shown.cuts]
+    legend = ("", Text(f"° {OPEN}", style="dim")) if any(shown.is_open(kind).any() for kind in shown.lines) else ()
+    return Group("", curve_table(shown, width, by if len({*by}) > 1 else ()), *legend)
 
 
 def natural_width(table: Table) -> int:
@@ -74,7 +86,7 @@ _SHORT = {"untrained": "untr.", "receiver": "recv.", "shuffled": "shuff.", "clus
 _HEADINGS: tuple[dict[str, str], ...] = ({}, {" ": "\n"}, {"untrained": "untr.", " ": "\n"}, _SHORT)
 
 
-def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
+def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool, fits: Sequence[str]) -> Table:
     """Build the table; in a narrow one the names of the cuts are folded if they must be."""
     made = new_table(narrow)
     made.add_column("cut", overflow="fold", no_wrap=not narrow)
@@ -85,6 +97,9 @@ def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
             heading = heading.replace(word, instead)
         made.add_column(Text(heading), justify="right", style="dim", no_wrap=True)
     columns = [_scores(shown, PLAIN), _penalties(shown), *(_scores(shown, kind) for kind in shown.controls)]
+    if fits:
+        made.add_column("by", style="dim", no_wrap=True)
+        columns.append(list(fits))
     for label, *values in zip(shown.labels, *columns, strict=True):
         made.add_row(*map(Text, (label, *values)))
     return made
@@ -159,7 +174,20 @@ def curve_heading(shown: Curve) -> str:
     return "\n".join(lines)
 
 
-def cuts_table(cuts: Cuts) -> Table:
+def preview_heading(shown: Curve) -> str:
+    """Say what a preview is, and that it is no more."""
+    first = shown.table.iloc[0]
+    on = f"fitted on {first['fit_data']} and scored on {first['score_data']}"
+    return f"Preview by {_name_fit(shown.table)}, {on}: it shows where the lines will lie, and answers nothing"
+
+
+def _name_fit(rows: pd.DataFrame) -> str:
+    """Name the fit of some rows; that of a preview which takes no step by what it is."""
+    fit = str(rows["fit"].iloc[0])
+    return "closed form" if fit == "Quick(steps=0)" else fit
+
+
+def cuts_table(cuts: "Cuts") -> Table:
     """Show a row per cut: name, shape, depth, and parameters and FLOPs up to it."""
     rows = (
         (
@@ -175,7 +203,7 @@ def cuts_table(cuts: Cuts) -> Table:
     return lay_out((">#", "cut", ">shape", ">depth", ">parameters", ">MFLOPs"), rows)
 
 
-def dropped_table(cuts: Cuts) -> Table:
+def dropped_table(cuts: "Cuts") -> Table:
     """Show a row per tensor that is no cut, and why."""
     return lay_out(("no cut", "because"), cuts.dropped.items())
 

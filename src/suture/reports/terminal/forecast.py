@@ -49,7 +49,8 @@ def _lines(forecast: Forecast) -> list[tuple[str, str, str]]:
         computed = "more than the budget: some are computed again"
     return [
         *lines,
-        ("RAM", in_words(forecast.ram), _within(forecast.ram_budget)),
+        ("RAM, resident", in_words(forecast.ram), _within(forecast.ram_budget, "that processes may hold")),
+        ("RAM, mapped", f"up to {in_words(forecast.disk)}", "files, dropped from memory when it is short"),
         ("largest trial", in_words(memory.peak), memory.largest),
         ("disk", in_words(forecast.disk), _within(forecast.disk_budget, "for activations")),
         ("activations", in_words(forecast.activations), computed),

@@ -10,7 +10,7 @@ from rich.text import Text
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities
-from suture.measurement.tables.table import check_similarities
+from suture.measurement.tables.similarities import check_similarities
 from suture.reports.charts import OPEN
 from suture.reports.style import name_of, place_of
 from suture.reports.terminal.curve import natural_width, new_table, written

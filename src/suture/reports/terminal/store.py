@@ -4,15 +4,15 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from suture.common.formatting import say_count
 from suture.common.sizes import in_words
-from suture.reports.terminal.curve import FAILED, lay_out, one_line, written
 from suture.runs.store.inspect import Finding, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
 
 _ERRORS = 5  #: distinct messages of failed trials that are shown
 _PATHS = 8  #: paths with one and the same problem that are shown
@@ -34,7 +34,7 @@ def status_text(status: Status, width: int = 80) -> str:
         )
     if status.errors:
         most = sorted(status.errors.items(), key=lambda item: -item[1])
-        parts += ["", *(f"failed: {count} × {one_line(error)}" for error, count in most[:_ERRORS])]
+        parts += ["", *(f"failed: {count} × {' '.join(error.split())}" for error, count in most[:_ERRORS])]
         if len(most) > _ERRORS:
             parts.append(f"and {say_count(len(most) - _ERRORS, 'other message')}; --json has them all")
     further = going_on(status, width)
@@ -114,15 +114,19 @@ def finding_record(finding: Finding) -> dict[str, Any]:
     return asdict(finding) | {"path": str(finding.path)}
 
 
-def trials_table(table: pd.DataFrame, score: str) -> Table:
+def trials_table(table: "pd.DataFrame", score: str) -> "Table":
     """Show a row per trial: for tables that are neither one curve nor one matrix."""
+    from pandas import isna
+
+    from suture.reports.terminal.curve import FAILED, lay_out, written  # as pandas, what a status need not wait for
+
     rows = table[table["score"] == score]
     cells = []
     for _, row in rows.iterrows():
         percent = row["unit"] == "fraction"
         sender = f"{row['sender']} {row['sender_cut']}" if row["sender"] else "noise"
         value = written(row["stitched"], percent) if row["status"] == "ok" else FAILED
-        penalty = "" if pd.isna(row["penalty"]) else f"{row['penalty']:+.{1 if percent else 3}f}"
+        penalty = "" if isna(row["penalty"]) else f"{row['penalty']:+.{1 if percent else 3}f}"
         seam = f"{sender} → {row['receiver']} {row['receiver_cut']}"
         cells.append((seam, row["control"], row["seed"], value, penalty))
     return lay_out(("seam", "control", ">seed", ">stitched", ">penalty"), cells, narrow=True)

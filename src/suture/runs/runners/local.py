@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import final
@@ -28,6 +29,7 @@ import torch
 
 from suture.common.devices import CPU, count_devices, find_device
 from suture.common.errors import RunnerError
+from suture.common.phases import heard_by
 from suture.common.sizes import cores, parse_size, physical_memory
 from suture.common.validation import check_whole
 from suture.core.activations.cache import Activations
@@ -108,7 +110,9 @@ class Local(Runner):
             if task is None:
                 time.sleep(POLL)
                 continue
-            yield task, task.run(activations)
+            with heard_by(partial(queue.hear, task)):
+                outcome = task.run(activations)
+            yield task, outcome
             done += 1
             if not alone and self._worth_workers(time.monotonic() - begun, done, queue.left):
                 if _can_be_sent(task, packer):
@@ -142,7 +146,7 @@ class Local(Runner):
                     return
                 for pipe in wait(list(busy), POLL if len(busy) < count else None):
                     worker = busy[pipe]  # type: ignore[index]
-                    task, outcome = worker.task, worker.listen()
+                    task, outcome = worker.task, worker.listen(queue)
                     if outcome is not None:
                         assert task is not None
                         yield task, outcome
@@ -191,8 +195,8 @@ class _Worker:
             with contextlib.suppress(OSError):  # it is dead: ``listen`` will see
                 self.pipe.send(self.payload)
 
-    def listen(self) -> Outcome | None:
-        """Hear what it says, and answer; return the outcome if the task is done, or cannot be.
+    def listen(self, queue: Queue) -> Outcome | None:
+        """Hear what it says, and answer or tell the queue; return the outcome if the task is done, or cannot be.
 
         Raises ``RunnerError`` if it cannot start, because trying again would not help.
         """
@@ -205,6 +209,8 @@ class _Worker:
                     self.pipe.send(self.payload)
                 case "part", key:
                     self.pipe.send_bytes(self.packer.part(key))
+                case "phase", what:
+                    queue.hear(self.task, what)
                 case "refused", reason:
                     outcome = self.task.lost(reason)
                 case Outcome() as outcome:
@@ -269,7 +275,9 @@ def work(pipe: int, parent: int, scratch: str, ram: int, disk: int, sharing: int
                 driver.send(("refused", f"{type(error).__name__}: {error}"))
                 continue
             assert isinstance(task, Job)
-            driver.send(task.run(activations))
+            with heard_by(lambda what: driver.send(("phase", what))):
+                outcome = task.run(activations)
+            driver.send(outcome)
 
 
 def _leave_with(parent: int) -> None:

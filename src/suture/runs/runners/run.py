@@ -11,6 +11,7 @@ from typing import final
 
 import pandas as pd
 
+from suture.common.constants import ACTIVATIONS
 from suture.common.errors import DataError, StoreError, SutureError
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
@@ -19,8 +20,9 @@ from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.scores.scores import Score
+from suture.measurement.tables.described import Record
 from suture.measurement.tables.in_short import in_short
-from suture.measurement.tables.records import Record, describe_trial
+from suture.measurement.tables.records import describe_trial
 from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
@@ -69,9 +71,41 @@ def run(
     shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
     opened = store if store is None or isinstance(store, Store) else Store.make(store)
     work = Work(trials, opened, shown, retry=retry, extend=extend, command=command, device=device)
+    work.forgets = not until_converged  # which measures trials again when all are done
     work_off(work, runner, work.deepen if until_converged else lambda: False)
     work.clean()
     return in_short(work.table())
+
+
+def write_plan(plan: Sequence[Trial], store: Store, command: str | None, extend: bool) -> None:
+    """Write into a store what a run is about to measure. Raises ``StoreError`` if the folder is another run's."""
+    settings = settings_of(plan)
+    store.plans.check({trial.key for trial in plan}, settings, extend)
+    store.plans.add([describe_trial(trial) for trial in plan], settings | _name_command(command))
+
+
+def preview(
+    plan: Iterable[Trial],
+    *,
+    store: Store | None = None,
+    on: Runner | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> pd.DataFrame:
+    """Measure trials that are shown before those of a run, and return their rows.
+
+    They are ordinary trials, kept in the store under their keys and measured once, but no plan and no table of the
+    store has them, so nothing is concluded from them. Raises what ``run`` does.
+    """
+    runner, device = choose_runner(on, device)
+    shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
+    work = Work(trials, store, shown, retry=False, extend=True, command=command, device=device, planned=False)
+    is_fresh = bool(work.todo)
+    work_off(work, runner)
+    if is_fresh:  # else the activations are those of the run itself, which was stopped
+        work.clean()
+    return work.table()
 
 
 def stitch(
@@ -118,8 +152,12 @@ def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
     return items
 
 
-def _is_control(task: Job) -> bool:
-    return isinstance(task, Measuring) and bool(task.trial.control)
+Chain = dict[int, tuple[str, int]]
+"""Activations of one network on some samples: the key of those at each place, and how many trials still need them."""
+
+
+def _name_command(command: str | None) -> Record:
+    return {} if command is None else {"command": command}
 
 
 @final
@@ -136,27 +174,25 @@ class Work(StoredQueue):
         extend: bool,
         command: str | None,
         device: str | None = None,
+        planned: bool = True,
     ) -> None:
         super().__init__(store, retry=retry, command=command, device=device)
+        self.planned = planned  # or only shown, in no plan and no table of the store
+        self.forgets = True  # whether it removes activations that no trial to come needs
+        self.chains: dict[tuple[str, str], Chain] = {}  # by the fingerprints of network and images
+        self.needs: dict[str, list[tuple[Chain, int]]] = {}  # of trials that are to be measured, by key
         self.trials: dict[str, Trial] = {}  # by key
         self.records: dict[str, Record] = {}  # what is known of them, by key
         self.deeper: dict[str, str] = {}  # the key of the trial that goes on with another, by the key of that one
         self.rows = [describe_trial(trial) for trial in plan]  # of the table
-        if store is not None:
+        if store is not None and planned:
             store.forget_damage()
-            settings = self._settings(plan)
-            store.plans.check({trial.key for trial in plan}, settings, extend)
-            store.plans.add(self.rows, settings)
+            write_plan(plan, store, command, extend)
             self.deeper = {trial.deepens: trial.key for trial in store.plans.trials() if trial.deepens}
             measured = store.finished() & {*self.deeper.values()}
             self.records |= {key: store.record(TRIALS, key) for key in measured if store.has(TRIALS, key)}
         self._add_trials(plan)
-        if shown.draws:  # who watches sees the pairs first, then their controls
-            self.todo = dict(sorted(self.todo.items(), key=lambda item: _is_control(item[1])))
         self.begin(shown, len(self.trials), "trial")
-
-    def _settings(self, trials: Sequence[Trial]) -> Record:
-        return settings_of(trials) | ({"command": self.command} if self.command is not None else {})
 
     def learn(self, task: Job, record: Record) -> None:
         """Take in what is known of a trial."""
@@ -165,7 +201,36 @@ class Work(StoredQueue):
     def keep(self, task: Job, outcome: Outcome) -> None:
         """Keep a measurement, and show it."""
         super().keep(task, outcome)
+        self._forget(task.key)
         self.shown.updated(self.table)
+
+    def _count_needs(self, trial: Trial) -> None:
+        """Note which activations a trial needs: of which network and samples, and at which place of that."""
+        for need in trial.needs:
+            chain = self.chains.setdefault((need.network.fingerprint, need.samples.image_fingerprint), {})
+            _, count = chain.get(need.index, (need.key, 0))
+            chain[need.index] = need.key, count + 1
+            self.needs.setdefault(trial.key, []).append((chain, need.index))
+
+    def _forget(self, done: str) -> None:
+        """Remove the files of activations that no trial to come needs, itself or to compute those of a later cut.
+
+        Else those of all cuts lie on the disk together. Other processes that share the store may need any.
+        """
+        needs = self.needs.pop(done, [])
+        for chain, index in needs:
+            key, count = chain[index]
+            chain[index] = key, count - 1
+        if not self.forgets or self.scratch is None or (self.locks is not None and self.locks.others()):
+            return
+        for chain in {id(chain): chain for chain, _ in needs}.values():
+            files = {index: [*self.scratch.glob(f"{key}-*{ACTIVATIONS}")] for index, (key, _) in chain.items()}
+            there = [index for index, found in files.items() if found]
+            for index in there:
+                following = min((at for at, (_, count) in chain.items() if at > index and count), default=0)
+                if not chain[index][1] and (not following or any(index < at <= following for at in there)):
+                    for file in files[index]:
+                        file.unlink(missing_ok=True)
 
     def _add_trials(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
@@ -174,6 +239,7 @@ class Work(StoredQueue):
                 task = Measuring(trial)
                 if self.take_stored(task) is None:
                     self.todo[trial.key] = task
+                    self._count_needs(trial)
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
@@ -187,7 +253,8 @@ class Work(StoredQueue):
             ]
             self.deeper |= {key: trial.key for key, trial in fresh.items()}
             if self.store is not None:
-                self.store.plans.add(described, self._settings(list(fresh.values())))
+                settings = settings_of(list(fresh.values())) | _name_command(self.command)
+                self.store.plans.add(described, settings)
             before = len(self.todo)
             self._add_trials(list(fresh.values()))
             unmeasured = len(self.todo) - before
@@ -230,7 +297,7 @@ class Work(StoredQueue):
     def end(self) -> None:
         """Release all locks, and write the table."""
         super().end()
-        if self.store is not None:
+        if self.store is not None and self.planned:
             with suppress(SutureError, OSError):  # the results themselves are kept
                 save(self.store.table(self.records), self.store.path / TABLE)
 

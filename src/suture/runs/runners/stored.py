@@ -15,7 +15,7 @@ from pathlib import Path
 from suture.common.devices import parse_device
 from suture.common.errors import OutputError, RunnerError
 from suture.common.validation import check_kind
-from suture.measurement.tables.records import Record
+from suture.measurement.tables.described import Record
 from suture.runs.progress import Progress
 from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner
@@ -33,6 +33,7 @@ class StoredQueue(ABC):
         self.store, self.retry, self.command, self.device = store, retry, command, device
         self.locks = Locks(store.path / "locks") if store is not None else None
         self.shown = Progress()  # nothing is told before all is counted
+        self.scratch: Path | None = None  # where activations lie while a runner is at work
         self.todo: dict[str, Job] = {}  # by key, in the order in which they are to begin
         self.running: dict[str, Job] = {}
 
@@ -86,6 +87,10 @@ class StoredQueue(ABC):
         if self.locks is not None:
             self.locks.give_back(task.key)
         self.shown.done(task.where, record.get("error"))
+
+    def hear(self, task: Job, phase: str) -> None:
+        """Show what is being done of a task now."""
+        self.shown.at(task.where, phase)
 
     @property
     def left(self) -> int:
@@ -154,7 +159,7 @@ def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lamb
         while not queue.exhausted or more():
             trials = tuple(task.trial for task in queue.todo.values() if isinstance(task, Measuring))
             runner = runner.prepared(trials, queue.device)
-            with _scratch(queue.store) as scratch, closing(runner.run(queue, scratch)) as outcomes:
+            with _scratch(queue.store) as queue.scratch, closing(runner.run(queue, queue.scratch)) as outcomes:
                 for task, outcome in outcomes:
                     queue.keep(task, outcome)
     except KeyboardInterrupt:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
 
+from suture.common.constants import SHORT
 from suture.common.devices import count_devices
 from suture.core.activations.cache import Activations
-from suture.core.activations.disk_cache import SHORT
 from suture.measurement.tables.records import record, stitch_to_save
 from suture.measurement.trials.measure import attempt, describe_failure
 from suture.measurement.trials.trial import Failure, Trial
@@ -140,6 +140,9 @@ class Queue(Protocol):
     @property
     def left(self) -> int:
         """How many tasks are known of that were not yet taken."""
+
+    def hear(self, task: Job, phase: str) -> None:
+        """Hear what is being done of a task now, in words."""
 
 
 Outcomes = Generator[tuple[Job, Outcome], None, None]

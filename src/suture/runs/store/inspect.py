@@ -15,10 +15,9 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
+from suture.common.constants import ACTIVATIONS
 from suture.common.errors import DataError, StoreError
 from suture.common.sealed import from_json, is_sound
-from suture.core.activations.disk_cache import SUFFIX, ActivationFolder
-from suture.measurement.tables import table as tables
 from suture.runs.store.files import read
 from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Locks, Store
 
@@ -82,7 +81,7 @@ def status(folder: str | Path) -> Status:
         activation_bytes=sizes[_ACTIVATIONS],
         last_change=datetime.fromtimestamp(changes).astimezone(),
         command=store.plans.command(planned - measured),
-        errors=Counter(str(failure["error"]) for failure in failures.values()),
+        errors=Counter(str(failure["error"]) for key, failure in failures.items() if key in planned),
         outdated=store.plans.find_outdated(),
     )
 
@@ -167,7 +166,7 @@ def _name_trial(labels: Mapping[str, Any]) -> str:
 
 
 def _check_activations(store: Store, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    damaged = ActivationFolder(store.activations, 0).check()
+    damaged = store.kept_activations().check()
     readers = store.find_readers(damaged) if damaged else {}
     for name in damaged:
         keys = [key for key, read in readers.items() if name in read and key in labels]
@@ -179,7 +178,7 @@ def _check_activations(store: Store, labels: Mapping[str, Mapping[str, Any]]) ->
 def _check_sealed(path: Path) -> Iterator[Finding]:
     """Check the other files that carry a hash: tables, failures, results of studies, checkpoints, images."""
     for file in sorted(path.rglob("[!.]*")):
-        checked_before = file.relative_to(path).parts[0] in (*FILES, "plans") or file.name.endswith(SUFFIX)
+        checked_before = file.relative_to(path).parts[0] in (*FILES, "plans") or file.name.endswith(ACTIVATIONS)
         if checked_before or file.suffix not in _SEALED:
             continue
         try:
@@ -198,9 +197,15 @@ def _check_tensors(file: Path) -> None:
         raise ValueError("its hash is another")
 
 
+def _check_table(file: Path) -> None:
+    from suture.measurement.tables.table import read  # takes pandas with it, which ``status`` need not wait for
+
+    read(file)
+
+
 #: What is written with its own hash, and how it is checked.
 _SEALED: dict[str, Callable[[Path], object]] = {
     ".json": lambda file: from_json(file.read_bytes()),
-    ".parquet": tables.read,
+    ".parquet": _check_table,
     ".safetensors": _check_tensors,
 }

@@ -19,6 +19,8 @@ what is damaged counts as not measured.
 So that no trial is measured twice at once, each has a lock. It is the operating system's, on a file, and ends with the
 process that holds it, however that ends. On a shared folder it holds between machines if the file system passes locks
 on; if not, a trial may be measured twice, and the first result stays.
+
+What reads a store imports neither torch nor pandas, which take seconds: commands that only look wait for neither.
 """
 
 import hashlib
@@ -33,24 +35,27 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from errno import ENOSPC
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-import pandas as pd
 from filelock import FileLock, Timeout
 
+from suture.common.constants import ACTIVATIONS, SHORT
 from suture.common.errors import StoreError
 from suture.common.sealed import from_json, to_json
 from suture.common.seeds import digest
 from suture.common.validation import check_kind
-from suture.core.activations.disk_cache import SHORT, SUFFIX, ActivationFolder
-from suture.core.network.network import Network
-from suture.data import Samples
-from suture.data.noise import ClusteredNoise
-from suture.measurement.tables.records import Described, Record
-from suture.measurement.tables.table import table_of
-from suture.measurement.trials.trial import Trial
+from suture.measurement.tables.described import Described, Record
 from suture.measurement.trials.versions import say_outdated
 from suture.runs.store.files import flush, read, text, write, writing_to
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from suture.core.activations.disk_cache import ActivationFolder
+    from suture.core.network.network import Network
+    from suture.data import Samples
+    from suture.data.noise import ClusteredNoise
+    from suture.measurement.trials.trial import Trial
 
 FORMAT = 2  #: of the folder
 READ = (1, FORMAT)  #: formats that can be looked at; the first had one version for all parts, and no run goes on in it
@@ -61,7 +66,7 @@ TRIALS, NETWORKS = "trials", "networks"
 #: own.
 FILES = {TRIALS: ("measurement.json", "stitch.safetensors"), NETWORKS: ("card.json", "model.safetensors")}
 ASIDE = {"curve": "curve.json", "stitched": "stitched.json"}
-_REMOVABLE = re.compile(rf".*{re.escape(SUFFIX)}|[0-9a-f]{{64}}\.safetensors")
+_REMOVABLE = re.compile(rf".*{re.escape(ACTIVATIONS)}|[0-9a-f]{{64}}\.safetensors")
 _LONG = 3600.0  #: seconds without a change, after which nobody is still writing a folder
 
 
@@ -106,6 +111,12 @@ class Store:
     def activations(self) -> Path:
         """The folder of cached activations."""
         return self.path / "activations"
+
+    def kept_activations(self) -> "ActivationFolder":
+        """The cached activations, to be looked at or removed."""
+        from suture.core.activations.disk_cache import ActivationFolder
+
+        return ActivationFolder(self.activations, 0)
 
     # --- what was measured --------------------------------------------------------------------------------------------
 
@@ -168,8 +179,7 @@ class Store:
 
     def forget_damage(self) -> None:
         """Remove activations that are damaged, and first the trials that read them: both are made anew."""
-        folder = ActivationFolder(self.activations, 0)
-        damaged = folder.check()
+        damaged = self.kept_activations().check()
         if not damaged:
             return
         for key in self.find_readers(damaged):
@@ -216,11 +226,13 @@ class Store:
         except StoreError:
             return None
 
-    def table(self, known: Mapping[str, Record] | None = None) -> pd.DataFrame:
+    def table(self, known: Mapping[str, Record] | None = None) -> "pd.DataFrame":
         """The table of all that was planned and is measured, or has failed, in the order of the plans.
 
         Records that are ``known``, by key, are not read again.
         """
+        from suture.measurement.tables.table import table_of
+
         finished, records = self.finished(), dict(known or {})
         trials = self.trials(finished)
         for key in finished & ({trial.key for trial in trials} - records.keys()):
@@ -238,7 +250,7 @@ class Store:
     def clean(self) -> int:
         """Remove these files, and return how many bytes they took. Another process that reads one keeps it."""
         before = self.find_removable()
-        ActivationFolder(self.activations, 0).clear()
+        self.kept_activations().clear()
         for path in before:
             path.unlink(missing_ok=True)
         return sum(before.values())
@@ -256,7 +268,7 @@ class Store:
             except OSError as error:
                 if error.errno != ENOSPC:
                     raise
-                ActivationFolder(self.activations, 0).clear()
+                self.kept_activations().clear()
                 self._keep(kind, key, record, tensors)
 
     def _keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
@@ -445,7 +457,7 @@ def _to_words(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def settings_of(trials: Sequence[Trial]) -> Record:
+def settings_of(trials: "Sequence[Trial]") -> Record:
     """Return what tells one run from another, in words."""
     plain = [trial for trial in trials if not trial.control] or trials
     words = [
@@ -463,7 +475,7 @@ def settings_of(trials: Sequence[Trial]) -> Record:
     return {name: list(dict.fromkeys(entry[name] for entry in words)) for name in (words[0] if words else ())}
 
 
-def _name(thing: Network | ClusteredNoise | Samples) -> str:
+def _name(thing: "Network | ClusteredNoise | Samples") -> str:
     return f"{thing.name or 'noise'} ({thing.fingerprint[:8]})"
 
 

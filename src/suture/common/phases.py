@@ -1,0 +1,39 @@
+"""What a process is doing now, in words, for people who wait. No number depends on it.
+
+Whatever takes long says so here; a runner that works on a task for somebody hears it and passes it on.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Hear = Callable[[str], None]  #: is told what is being done now
+
+EVERY = 0.5  #: seconds between two steps that are told, at least: nobody reads faster
+_heard: ContextVar[Hear | None] = ContextVar("heard", default=None)
+_told: ContextVar[float] = ContextVar("told", default=0.0)
+
+
+@contextmanager
+def heard_by(hear: Hear) -> Iterator[None]:
+    """Have ``hear`` told what is done within."""
+    token = _heard.set(hear)
+    try:
+        yield
+    finally:
+        _heard.reset(token)
+
+
+def say_phase(what: str) -> None:
+    """Say what begins now."""
+    if (hear := _heard.get()) is not None:
+        hear(what)
+
+
+def say_step(step: int, most: int) -> None:
+    """Say which step of at most how many is being taken, unless one was told just now; more are not foreseen."""
+    hear = _heard.get()
+    if hear is not None and (now := time.monotonic()) - _told.get() >= EVERY:
+        _told.set(now)
+        hear(f"step {step:,} of at most {most:,}" if step <= most else f"step {step:,}")
