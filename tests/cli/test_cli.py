@@ -322,7 +322,7 @@ def test_where_every_trial_failed_there_is_a_table_but_no_figure(
     code, out, err = run(f"{QUICK} --out OUT")
     assert code == 1
     assert re.search(r"(?m)^stage3\.pool +failed", out)
-    assert "7 of 7 trials failed: 7 × FitError: no" in err
+    assert "6 of 6 trials failed: 6 × FitError: no" in err
     assert [
         path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".parquet", ".png", ".pdf", ".svg")
     ] == ["table.parquet"]

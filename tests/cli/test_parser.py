@@ -169,7 +169,7 @@ def test_the_names_are_those_that_there_are() -> None:
         "recipe": RECIPES,
         "network": NETWORKS,
         "study": {name: study for name, study in STUDIES.items() if not name.startswith("oxford-quick")},
-        "control": {control.__name__.replace("_", "-"): control for control in controls.DEFAULT}
+        "control": {one.__name__.replace("_", "-"): one for one in (*controls.DEFAULT, controls.clustered_noise)}
         | {"linear-probe": baselines.linear_probe, "fine-tuned": baselines.fine_tuned}
         | {"retrained": baselines.retrained, "plugged-in": baselines.plugged},
     }

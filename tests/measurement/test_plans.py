@@ -29,8 +29,8 @@ from suture.measurement.trials.trial import Failure
 from suture_papers import recipes
 from trained import Hybrid, digits, few_digits, hybrids, wrap
 
-NAMES = ["", "itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise"]
-OF_RECEIVER = ("itself", "clustered noise")  # controls that depend on the receiver's cut alone
+NAMES = ["", "itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs"]
+OF_RECEIVER = ("itself",)  # controls that depend on the receiver's cut alone
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_a_curve_is_every_shared_cut_with_every_seed_and_control_in_order(no_wor
     plan = curve(a, b, data=few_digits(), seeds=2)
     wanted = itertools.product(a.cuts.names, (0, 1), NAMES)
     assert [(t.receiver_cut, t.seed, t.control) for t in plan] == list(wanted)
-    assert all(t.sender_cut == ("" if t.control == "clustered noise" else t.receiver_cut) for t in plan)
-    assert len({t.key for t in plan}) == len(plan) == 15 * 2 * 7
+    assert all(t.sender_cut == t.receiver_cut for t in plan)
+    assert len({t.key for t in plan}) == len(plan) == 15 * 2 * 6
 
 
 def test_cuts_are_shared_where_the_names_are(no_work):
@@ -124,10 +124,11 @@ def previews(monkeypatch, **settings) -> tuple[Plan, tuple[Plan, ...]]:
 
 def test_previews_are_closed_forms_of_few_samples_and_then_quick(monkeypatch):
     own, (closed, quick) = previews(monkeypatch, seeds=2)
-    for plan, fit in ((closed, Quick(steps=0)), (quick, Quick())):
+    beside = ("", "itself", "shuffled pairs")
+    for plan, fit, kinds in ((closed, Quick(steps=0), beside), (quick, Quick(), ("",))):
         assert {trial.fit for trial in plan} == {fit}
         assert [(trial.receiver_cut, trial.control, trial.seed) for trial in plan] == [
-            (cut, control, 0) for cut in ("embed", "hidden") for control in ("", "itself", "shuffled pairs")
+            (cut, control, 0) for cut in ("embed", "hidden") for control in kinds
         ]
     for role in ("fit_data", "validation_data", "score_data"):
         assert {len(getattr(trial, role)) for trial in closed} == {100}
@@ -138,7 +139,7 @@ def test_previews_are_closed_forms_of_few_samples_and_then_quick(monkeypatch):
 def test_the_preview_by_quick_is_the_curve_by_quick(monkeypatch):
     _, (_, quick) = previews(monkeypatch)
     same, _ = previews(monkeypatch, fit="quick")
-    assert {trial.key for trial in quick} == {trial.key for trial in same if trial.control != "linear probe"}
+    assert {trial.key for trial in quick} == {trial.key for trial in same if not trial.control}
 
 
 def test_a_plan_that_is_quick_itself_has_no_more_previews_than_pay(monkeypatch):
@@ -194,10 +195,11 @@ def test_a_matrix_is_every_sender_cut_with_every_receiver_cut(no_work):
 def test_what_depends_on_the_receiver_alone_is_planned_once(no_work):
     """Whatever the sender and its cut: the paper's own reckoning of how many trials there are."""
     a, b, c = mlp("a", 4), mlp("b", 3, seed=1), mlp("c", 5, seed=2)
-    plan = matrix([a, b], [b, c], data=few_digits(), seeds=2)
+    plan = matrix([a, b], [b, c], data=few_digits(), seeds=2, controls="default,clustered-noise")
     senders, receivers = len(a.cuts) + len(b.cuts), len(b.cuts) + len(c.cuts)
-    per_control = {kind: sum(t.control == kind for t in plan) for kind in NAMES}
-    assert per_control == {k: 2 * receivers * (1 if k in OF_RECEIVER else senders) for k in NAMES}
+    names, once = [*NAMES, "clustered noise"], (*OF_RECEIVER, "clustered noise")
+    per_control = {kind: sum(t.control == kind for t in plan) for kind in names}
+    assert per_control == {k: 2 * receivers * (1 if k in once else senders) for k in names}
     assert len({(t.key, t.control) for t in plan}) == len(plan)
     assert {(t.receiver.name, t.receiver_cut) for t in plan if t.control == "clustered noise"} == {
         (network.name, cut) for network in (b, c) for cut in network.cuts.names
@@ -315,7 +317,7 @@ def test_planning_a_large_matrix_is_quick(no_work, monkeypatch):
     digest = suture.Network.state_digest
     monkeypatch.setattr(suture.Network, "state_digest", lambda self: hashed.append(self.name) or digest(self))
     plan = matrix(a, b, data=few_digits())
-    assert len(plan) == 81 * 5 + 2 * 9
+    assert len(plan) == 81 * 5 + 9
     assert len(hashed) <= 2 * 3  # the untrained ones are made, once each
 
 
@@ -472,7 +474,7 @@ def test_what_the_command_line_names_is_named_in_python_too():
     assert [trial.key for trial in ours] == [trial.key for trial in same]
     none = curve(a, b, data=few_digits(), controls="none")
     assert {trial.control for trial in none} == {""}
-    every = curve(a, b, data=few_digits(), controls=("all",))
+    every = curve(a, b, data=few_digits(), controls=("default",))
     assert [trial.key for trial in every] == [trial.key for trial in curve(a, b, data=few_digits())]
 
 

@@ -241,8 +241,9 @@ def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, .
     """Plan what is shown of a plan while its trials are not measured: closed forms of few samples, then ``Quick``.
 
     They show where the lines will lie, and answer nothing. A plan that fits no more samples than these, or fits by
-    closed forms itself, has no previews; ``Quick`` comes before the default fit only. ``controls`` are those of the
-    plan. Baselines, which train, and families without a closed form are left out.
+    closed forms itself, has no previews; ``Quick`` comes before the default fit only, and without controls, which
+    would take as long as a third of the plan. ``controls`` are those of the plan. Baselines, which train, and families
+    without a closed form are left out.
     """
     beside = [make for make in controls if make in control.DEFAULT]
     first = {trial.seam: trial for trial in reversed(own) if not trial.control and trial.seed == own[0].seed}
@@ -250,7 +251,7 @@ def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, .
     most = max(len(trial.fit_data) for trial in seams)
     counts = {role: min(PREVIEWED, len(getattr(data, role))) for role in ("fit", "score")}
 
-    def plan_by(fit: Fit, data: Data, trials: Iterable[Trial]) -> Plan:
+    def plan_by(fit: Fit, data: Data, trials: Iterable[Trial], beside: Sequence[Control] = ()) -> Plan:
         settings = [Settings(one.stitch, fit, one.scores, beside, (one.seed,), plan=one.plan) for one in trials]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOut)  # the plan itself has said so
@@ -262,7 +263,7 @@ def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, .
         less = data.limited(**counts)
         less = replace(less, validation=less.validation.first(min(PREVIEWED, len(less.validation))))
         affine = [trial for trial in seams if isinstance(trial.family, AffineStitch | Identity)]
-        plans.append(plan_by(CLOSED, less, affine))
+        plans.append(plan_by(CLOSED, less, affine, beside))
     if isinstance(own[0].fit, Converged) and most > (Quick.fitted_on or 0):
         plans.append(plan_by(Quick(), data, seams))
     return tuple(plan for plan in plans if len(plan))
