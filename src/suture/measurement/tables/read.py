@@ -117,6 +117,14 @@ class Reading:
         """Return where a question has this answer."""
         return np.array([one == mark for one in self.marks(question)], bool)
 
+    def assumed(self, question: Question) -> Mask:
+        """Return where a control counts as beaten that had not converged: it may not gain what it is behind."""
+        parts = [
+            found[question].assumed if question in found else np.zeros(len(pair.seams), bool)
+            for pair, found in zip(self.pairs, self.answered, strict=True)
+        ]
+        return np.concatenate(parts)
+
     def behind(self, question: Question) -> Estimates:
         """Return the differences that decide a question."""
         parts = [found[question].behind for found in self.answered]

@@ -47,14 +47,20 @@ def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
     if not questions:
         return []
     names = [name_question(reading, question) for question in questions]
-    marks = [[MARKS[mark].glyph if mark else "" for mark in reading.marks(question)] for question in questions]
+    marks = [
+        [(MARKS[mark].glyph if mark else "") + "°" * bool(open_) for mark, open_ in zip(*each, strict=True)]
+        for each in ((reading.marks(question), reading.assumed(question)) for question in questions)
+    ]
     headings = ("question", *(f"={label}" for label in reading.seams))
     made = lay_out(headings, zip(names, *zip(*marks, strict=True), strict=True))
     if natural_width(made) > width:
         made = lay_out((reading.one, *names), zip(reading.seams, *marks, strict=True))
     held = {(mark, say_mark(reading, q, mark)) for q in questions for mark in reading.marks(q) if mark}
     order = sorted(held, key=lambda one: list(MARKS).index(one[0]))
-    return ["", made, Text(", ".join(f"{MARKS[mark].glyph} {said}" for mark, said in order), style="dim")]
+    legend = [f"{MARKS[mark].glyph} {said}" for mark, said in order]
+    if any(reading.assumed(question).any() for question in questions):
+        legend.append("° its control had not converged, but is behind by more than it may gain")
+    return ["", made, Text(", ".join(legend), style="dim")]
 
 
 def live_table(tables: Sequence[pd.DataFrame], width: int) -> RenderableType:
