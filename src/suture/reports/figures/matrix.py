@@ -170,7 +170,7 @@ def _matrix(reading: Reading, for_page: bool, controls: bool = False) -> Figure:
         raise DataError(f"the table has no sender cut × receiver cut to draw, only {kinds}; draw a curve of it")
     if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
         raise DataError(f"the table has no measurement of '{shown.score}' to draw: every trial failed")
-    drawn = _Drawn(reading, for_page, controls)
+    drawn = _Source(reading, for_page, controls)
     down, across = shown.plain.shape
     per_row = min(3, len(drawn.kinds))
     width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
@@ -199,7 +199,7 @@ class _Mark:
     said: str
 
 
-class _Drawn:
+class _Source:
     """What a page of panels is drawn from, and which kinds of panel it has."""
 
     def __init__(self, reading: Reading, for_page: bool, controls: bool) -> None:
@@ -254,7 +254,7 @@ class _Page:
 
     def __init__(
         self,
-        drawn: _Drawn,
+        drawn: _Source,
         per_row: int,
         size: tuple[float, float],
         panel: tuple[float, float],

@@ -101,8 +101,7 @@ def _page_of_run(run: Run) -> Page:
     title = f"{sentence.rstrip('.')}." if front is not None else called
     sections = [*sections, list_failures(run), *appendix(run)]
     asked = words.say_asked(run.table, found.asked)
-    beside = strip if not is_grid or front is None else None
-    return Page(title, asked, said, sections, first.warnings, front, beside, called, needs)
+    return Page(title, asked, said, sections, first.warnings, front, None if is_grid else strip, called, needs)
 
 
 def _page_of_two(first: Run, second: Run) -> Page:
@@ -116,7 +115,7 @@ def _page_of_two(first: Run, second: Run) -> Page:
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
     table = ("table", words.lay_words("What differs, by what the tables say", ("", *names), apart))
     called = f"{names[0]} and {names[1]} compared"
-    said = said or ["Neither run has a figure there to compare."]
+    said = said or ["Neither run has a number there to compare."]
     sections = [
         Section("", [("note", note) for note in before]),
         Section("Seam by seam", [("numbers", one) for one in differences]),

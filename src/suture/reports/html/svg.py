@@ -84,9 +84,9 @@ def _tidy(parent: Element, referred: set[str], prefix: str) -> None:
             held["class"] = name
         elif name in referred:
             held["id"] = prefix + name
-        one.attrib = {key: value for key, value in held.items() if value != "rotate(-0 0 0)"}
+        one.attrib = {key: value for key, value in held.items() if not value.startswith("rotate(-0 ")}
         one.tail = None
-        if one.tag != "text":
+        if one.tag not in ("text", "tspan") or (one.text and not one.text.strip()):
             one.text = None
         if one.tag in ("g", "defs") and not len(one):
             continue
@@ -107,7 +107,9 @@ def _add(marks: Element, told: Told, height: float) -> None:
     if not (box.x0 - 1 <= (left + right) / 2 <= box.x1 + 1 and box.y0 - 1 <= (low + high) / 2 <= box.y1 + 1):
         return
     if told.size is None:
-        shape = SubElement(marks, "circle", {"cx": _short(left), "cy": _short(height - low), "r": _short(_REACH)})
+        (here, _), (next_, _) = told.axes.transData.transform([(0, 0), (1, 0)])
+        reach = min(_REACH, abs(next_ - here) / 2)  # not beyond the middle between two places
+        shape = SubElement(marks, "circle", {"cx": _short(left), "cy": _short(height - low), "r": _short(reach)})
     else:
         ends = {"x": left, "y": height - high, "width": right - left, "height": high - low}
         shape = SubElement(marks, "rect", {name: _short(end) for name, end in ends.items()})
