@@ -187,7 +187,6 @@ SENDING = "suture.runs.runners.transport"  #: speaks pickle with workers, never 
 OPTIONAL = {
     "ray": "suture.runs.runners.ray",
     "transformers": "suture.zoo.published",
-    "plotly": "suture.reports.html.",
     "jinja2": "suture.reports.html.",
     "markupsafe": "suture.reports.html.",
 }  #: extras, and who may import them

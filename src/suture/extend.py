@@ -104,8 +104,10 @@ if _typing.TYPE_CHECKING:  # imported when asked for
         legend_above,
         name_cuts,
         styled,
+        tell,
     )
     from suture.reports.figures.matrix import Maps, guess_height, slot
+    from suture.reports.html.evidence import Drawn
     from suture.reports.html.page import Page, Section, appendix, facts, list_failures
     from suture.reports.html.runs import Run, Studies
     from suture.reports.html.words import MARKED, lay_words
@@ -166,6 +168,7 @@ __all__ = [
     "Chart",
     "Command",
     "Control",
+    "Drawn",
     "Interrupted",
     "Job",
     "Line",
@@ -277,6 +280,7 @@ __all__ = [
     "step_of",
     "styled",
     "tables",
+    "tell",
     "things",
     "to_safetensors",
     "undisturbed",

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from suture_papers.networks.architectures import convnet
 
-pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
+pytest.importorskip("jinja2", reason="no jinja2: pip install 'suture[report]'")
 
 NET = "zoo:convnet,width=2"
 FEW = "--data digits --fit-samples 60 --score-samples 50 --fit least-squares --controls itself --workers 1"

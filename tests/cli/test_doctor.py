@@ -109,7 +109,7 @@ def test_nothing_is_fetched_and_no_extra_imported(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(socket, name, refuse)
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, refuse)
-    extras = ("ray", "plotly", "timm", "datasets", "pandas")
+    extras = ("ray", "timm", "datasets", "pandas")
     for name in extras:
         monkeypatch.delitem(sys.modules, name, raising=False)
     examine()

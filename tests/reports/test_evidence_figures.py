@@ -12,8 +12,8 @@ from test_report import CUTS, seen, tabled
 
 from reported import curve_figure
 from suture.common.errors import DataError
+from suture.measurement.tables.read import trait_of
 from suture.measurement.tables.similarities import COLUMNS as COMPARED
-from suture.reports.arrange import trait_of
 from suture.reports.charts import OPEN
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as heatmaps
@@ -46,7 +46,7 @@ def test_heat_maps_show_every_value_from_the_input_on() -> None:
     meshes = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)][:2]
     for mesh, matrix in zip(meshes, values.values(), strict=True):
         np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(matrix.shape), matrix)
-    assert {"linear_cka", "procrustes_angle (distance: 0 is alike)", *CUTS} <= set(seen(figure))
+    assert {"linear_cka", "procrustes_angle\n(distance: 0 is alike)", *CUTS} <= set(seen(figure))
     bright = [mesh.cmap(mesh.norm(value))[:3] for mesh, value in zip(meshes, (1.0, 0.0), strict=True)]
     assert same_color(*bright)  # alike has one colour, whether it is 1 or 0
 

@@ -2,8 +2,10 @@
 
 import base64
 import hashlib
+import html
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,17 +13,29 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import LogNorm
 
 import suture
-from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, run_of, similarities
+from reported import (
+    CONTROLS,
+    CUTS,
+    NASTY,
+    STRIPS,
+    curve_table,
+    failing,
+    matrix_figure,
+    matrix_table,
+    run_of,
+    similarities,
+)
 from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares, Random
 from suture.measurement.tables.read import read_scores, read_table
 from suture.measurement.tables.say import asked, say_curve, say_mark
 from suture.reports import arrange as arranged
-from suture.reports.charts import Line, Measure
+from suture.reports.charts import OPEN, Grid, Line, Measure
 from suture.reports.html import compare_runs, read, render
-from suture.reports.html.plot import figure
+from suture.reports.html.evidence import evidence
 from suture.reports.terminal import curve as screen
 from suture_papers import STUDIES, Result, load_result
 from suture_papers.reports import html as studies
@@ -29,7 +43,7 @@ from trained import few_digits, hybrid, hybrids, wrap
 
 ROOT = Path(__file__).parents[2]
 
-pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
+pytest.importorskip("jinja2", reason="no jinja2: pip install 'suture[report]'")
 
 
 class Read(HTMLParser):
@@ -72,7 +86,7 @@ def line(measure: Measure, kind: str) -> Line:
 
 def test_a_curve_is_charted_as_it_was_measured() -> None:
     table = curve_table()
-    score, penalty = arranged.curve(read_scores(table)).measures
+    score, penalty = arranged.curve(read_table(table)).measures
     assert [score.show, score.of, score.unit] == ["Score", "accuracy", "%"]
     assert [penalty.show, penalty.unit] == ["Penalty", "pp"]
     assert [one.kind for one in score.lines] == ["", "itself", *CONTROLS, "clustered noise"]
@@ -86,7 +100,7 @@ def test_a_curve_is_charted_as_it_was_measured() -> None:
 
 def test_a_matrix_is_charted_as_it_was_measured() -> None:
     table = matrix_table()
-    chart = arranged.matrix(read_scores(table))
+    chart = arranged.matrix(read_table(table))
     for shown, column, scale in zip(chart.measures, ("stitched", "penalty"), (100, 1), strict=True):
         for one in shown.lines:
             rows = table[table["control"] == one.kind]  # in the order of the cells
@@ -99,8 +113,8 @@ def test_a_matrix_is_charted_as_it_was_measured() -> None:
 def test_indices_lie_at_their_seams() -> None:
     alike = similarities()
     charts = [
-        arranged.curve(read_scores(curve_table()), alike),
-        arranged.matrix(read_scores(matrix_table()), alike),
+        arranged.curve(read_table(curve_table()), alike),
+        arranged.matrix(read_table(matrix_table()), alike),
         arranged.similarity(alike),
     ]
     for index in ("linear_cka", "procrustes_angle"):
@@ -115,39 +129,80 @@ def test_indices_lie_at_their_seams() -> None:
         assert along.bright == ("low" if index == "procrustes_angle" else "high")
 
 
-def test_what_is_drawn_is_what_is_charted() -> None:
-    """A view for each measure of a curve; for each measure and kind of trial of a matrix; nothing else shows."""
-    for chart, count in (
-        (arranged.curve(read_scores(curve_table())), 2),
-        (arranged.matrix(read_scores(matrix_table())), 2 * 5),
-    ):
-        drawn = figure(chart)
-        views = drawn["layout"]["meta"]["views"]
-        assert len(views) == count
-        assert {trace["meta"]["view"] for trace in drawn["data"] if trace["visible"]} == {0}
-        for measure in chart.measures:
-            for number, view in enumerate(views):
-                traces = [trace for trace in drawn["data"] if trace["meta"]["view"] == number]
-                if chart.kind == "curve" and view["name"] == measure.label:
-                    shown = {trace["meta"]["name"]: trace["y"] for trace in traces if "marker" in trace}
-                    assert shown == {one.name: pytest.approx(one.value) for one in measure.lines}
-                for one in measure.panels if chart.kind == "matrix" else ():
-                    if view["name"] == f"{measure.label}, {one.name}":
-                        cells = [trace for trace in traces if trace["type"] == "heatmap" and trace["yaxis"] == "y"]
-                        parts = [np.array(trace["z"], float).ravel() for trace in cells]
-                        assert (np.isnan(parts[0]) != np.isnan(parts[1])).all()
-                        assert np.nansum(parts, axis=0) == pytest.approx(one.value)
+def titles(page: str) -> list[str]:
+    """What the marks of a page's figures say."""
+    return [html.unescape(title) for title in re.findall(r'role="img"><title>(.*?)</title>', page, re.DOTALL)]
+
+
+def test_every_mark_says_what_is_charted(curve: str, matrix: str) -> None:
+    """Of a curve twice, since it is drawn for a phone, too."""
+    chart = arranged.curve(read_table(curve_table()), similarities())
+    score, penalty, *indices = chart.measures
+    said = [
+        f"{place}, {one.name}: {measure.say(one, i)}"
+        for measure, lines in ((score, score.lines), (penalty, penalty.lines[:2]))
+        for one in lines
+        for i, place in enumerate(chart.columns)
+    ]
+    said += [f"{CUTS[i]}, {m.of}: {m.say(m.lines[0], i)}" for m in indices for i in range(len(CUTS))]
+    alike = arranged.similarity(similarities())
+    cells = [f"{alike.place(i)}: {m.say(m.lines[0], i)}" for m in alike.measures for i in range(len(CUTS) ** 2)]
+    assert Counter(titles(curve)) == Counter([*said, *said, *cells])
+
+    chart = arranged.matrix(read_table(matrix_table()))
+    score, penalty = chart.measures
+    wanted = {
+        f"{f'{one.name}, ' if one.kind else ''}{chart.columns[i] if one.strip else chart.place(i)}: "
+        f"{score.say(one, i)}; {penalty.say(other, i)}"
+        for one, other in zip(score.lines, penalty.lines, strict=True)
+        for i in range(len(one.value))
+    }
+    marks = {title for title in titles(matrix) if "works: " in title}
+    assert len(marks) == len(CUTS) ** 2
+    alone = {"A alone: 93.0 %", "B alone: 95.0 %"}
+    assert {*titles(matrix)} == wanted | marks | alone | set(cells)
+
+
+def test_the_label_of_a_mark_is_the_number_with_its_interval(curve: str, matrix: str) -> None:
+    table = curve_table()
+    row = table[(table["control"] == "untrained sender") & (table["receiver_cut"] == CUTS[1])].iloc[0]
+    numbers = [f"{100 * row[f'stitched{end}']:.1f}" for end in ("", "_low", "_high")]
+    assert f"{CUTS[1]}, untrained sender: {numbers[0]} % [{numbers[1]}, {numbers[2]}]" in titles(curve)
+    table = matrix_table()
+    row = table[(table["control"] == "") & (table["sender_cut"] == CUTS[2]) & (table["receiver_cut"] == CUTS[1])].iloc[
+        0
+    ]
+    said = [
+        title for title in titles(matrix) if title.startswith(f"{CUTS[2]} → {CUTS[1]}: {100 * row['stitched']:.1f} %")
+    ]
+    assert said[0].endswith(f"; penalty {row['penalty']:+.1f} pp [{row['penalty_low']:.1f}, {row['penalty_high']:.1f}]")
+
+
+def test_what_no_question_needs_is_drawn_and_hidden(curve: str) -> None:
+    aside = {"receiver to itself", "untrained both", "shuffled pairs"}
+    assert "All controls: also receiver to itself, untrained both, shuffled pairs" in Read(curve).text
+    hidden = {
+        title.split(", ")[1].split(":")[0] for title in re.findall(r'class="aside" role="img"><title>(.*?)<', curve)
+    }
+    assert hidden == aside
+    few, every = ({*re.findall(rf'class="{name}"><text.*?>([^<]+)</text>', curve)} for name in ("few", "all"))
+    assert every - few == aside
+    assert 'type="checkbox"' not in render(run_of(curve_table()[lambda t: ~t["control"].isin([*CONTROLS, "itself"])]))
+
+
+def test_pages_are_small_and_the_same_every_time(curve: str) -> None:
+    assert len(curve.encode()) < 150_000
+    assert render(run_of(curve_table(), similarities())) == curve
+    identities = [name for _, attributes in Read(curve).tags if (name := attributes.get("id"))]
+    assert len(identities) == len({*identities})
+    referred = re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', curve)
+    assert {one or other for one, other in referred} <= {*identities}
 
 
 def test_a_few_cells_that_dwarf_all_leave_the_others_their_colours() -> None:
     table = matrix_table(score="loss", unit="nats")
     table.loc[table["control"] == "", "stitched"] = [0.1, 0.2, 0.4, *[0.3] * 12, 90.0]
-    drawn = figure(arranged.matrix(read_scores(table)))
-    scale = drawn["layout"]["coloraxis"]
-    assert [scale["cmin"], scale["colorbar"]["ticktext"]] == [pytest.approx(-1), ["0.1", "1", "10"]]
-    cells = [np.array(trace["z"], float) for trace in drawn["data"][:2]]
-    assert np.nansum(cells, axis=0)[3, 3] == pytest.approx(np.log10(90))
-    assert "90.000 nats" in drawn["data"][0]["hovertext"][3][3]
+    assert isinstance(matrix_figure(table, "loss").axes[0].collections[0].norm, LogNorm)
 
 
 def test_the_tables_say_what_the_screen_says(curve: str) -> None:
@@ -192,7 +247,7 @@ def test_failures_are_shown_with_their_reasons() -> None:
     assert "1 of 28 trials failed" in Read(content).text
     assert "FitError: &lt;b&gt;nan&lt;/b&gt;" in content
     assert "<td>failed</td>" in content
-    shuffled = line(arranged.curve(read_scores(failing(table, which))).measures[0], "shuffled pairs")
+    shuffled = line(arranged.curve(read_table(failing(table, which))).measures[0], "shuffled pairs")
     assert shuffled.failed.tolist() == [False, True, False, False]
     assert np.isnan(shuffled.value[1])
 
@@ -204,10 +259,9 @@ def test_where_all_failed_it_still_says_so() -> None:
     assert "28 of 28 trials failed" in Read(content).text
 
 
-def test_no_name_becomes_a_tag_a_script_or_a_turn() -> None:
+def test_no_name_becomes_a_tag_a_script_or_a_turn(curve: str, matrix: str) -> None:
     names = (NASTY[0], NASTY[2])
-    for make in (curve_table, matrix_table):
-        plain = render(run_of(make(), similarities()))
+    for make, plain in ((curve_table, curve), (matrix_table, matrix)):
         content = render(run_of(make(names, NASTY), similarities(names, NASTY)))
         kinds = [
             [tag for tag, _ in Read(page_).tags if tag in ("img", "script", "b", "i", "a")]
@@ -217,7 +271,7 @@ def test_no_name_becomes_a_tag_a_script_or_a_turn() -> None:
         assert not any(name.startswith("on") for _, attributes in Read(content).tags for name in attributes)
         assert "\u202e" not in content
         assert "⟨U+202E⟩turned" in content
-        for text in (NASTY[0], NASTY[2]):  # nor in what plotly reads, which knows some tags
+        for text in (NASTY[0], NASTY[2]):
             assert text not in content
 
 
@@ -226,13 +280,14 @@ def test_the_page_keeps_to_itself(curve: str) -> None:
     policy = next(a["content"] for tag, a in read.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert "default-src 'none'" in policy
-    assert "unsafe-eval" not in policy
-    scripts = re.findall(r"<script[^>]*>(.*?)</script>", curve, re.DOTALL)
-    assert len(scripts) == 2 + 2  # plotly, this page's own, and a figure each
-    for script in scripts:
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        assert f"'sha256-{digest}'" in policy
-    assert [a for _, a in read.tags if "src" in a or (a.get("href") or "#")[0] not in "#d"] == []
+    assert "unsafe" not in policy
+    assert "<script" not in curve
+    (style,) = re.findall(r"<style>(.*?)</style>", curve, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert not any("style" in attributes for _, attributes in read.tags)
+    links = [link for _, attributes in read.tags for name in ("src", "href") if (link := attributes.get(name))]
+    assert all(link.startswith(("#", "data:")) for link in links)
 
 
 def test_two_runs_are_compared_where_both_measured() -> None:
@@ -242,40 +297,47 @@ def test_two_runs_are_compared_where_both_measured() -> None:
     said = Read(render(*runs)).text
     assert "one and two compared" in said
     assert "Converged() LeastSquares()" in said
-    ((chart,), *_) = compare_runs.compare(*runs, ("one", "two"))
-    score, difference = chart.measures
-    assert chart.columns == CUTS[1:]
-    one, two = (
-        np.array(
-            [table[(table["control"] == "") & (table["receiver_cut"] == cut)]["stitched"].iloc[0] for cut in CUTS[1:]]
+    ((found,), *_) = compare_runs.compare(*runs, ("one", "two"))
+    assert [label for label, _ in found.rows] == list(CUTS[1:])
+    assert found.columns == ("one", "two", "difference")
+    for cut, cells in found.rows:
+        one, two = (
+            100 * table[(table["control"] == "") & (table["receiver_cut"] == cut)]["stitched"].iloc[0]
+            for table in (first, second)
         )
-        for table in (first, second)
-    )
-    assert [held.name for held in score.lines[:2]] == ["one", "two"]
-    assert difference.label == "difference in accuracy (pp)"
-    assert score.lines[1].value == pytest.approx(100 * two)
-    assert difference.lines[0].value == pytest.approx(100 * (two - one))
-    low = 100 * (two - one) - 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
-    assert difference.lines[0].low == pytest.approx(low)
+        half = 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
+        assert [value for value, _ in cells] == [f"{one:.1f}", f"{two:.1f}", f"{two - one:+.1f}"]
+        assert cells[2][1].startswith(f"[{two - one - half:.1f}, ")
+        assert all(interval in said for _, interval in cells)
 
 
-def test_a_difference_of_losses_is_the_second_less_the_first_and_says_what_had_not_converged(tmp_path: Path) -> None:
+def differences(grid: Grid) -> list[float]:
+    """The numbers of the last column of a table."""
+    return [float(cells[-1][0].rstrip("°")) for _, cells in grid.rows]
+
+
+def test_a_difference_of_losses_is_positive_where_the_second_is_better_and_says_what_had_not_converged(
+    tmp_path: Path,
+) -> None:
     data, nets = few_digits(), hybrids()
     for name, fit in (("one", LeastSquares()), ("two", Random())):
         plan = suture.curve(*nets, data=data, at=("embed", "hidden"), fit=fit, controls=())
         suture.run(plan, store=tmp_path / name, on=suture.Local(workers=1))
     one, two = read(tmp_path / "one"), read(tmp_path / "two")
-    ((chart,), said, _) = compare_runs.compare(one, two, ("one", "two"))
-    (difference,) = (held for held in chart.measures if held.show == "Difference" and held.of == "loss")
+    tables, said, _ = compare_runs.compare(one, two, ("one", "two"))
+    (found,) = (grid for grid in tables if "loss" in grid.caption)
     first, second = (run.table.loc[run.table["score"] == "loss", "stitched"].to_numpy(float) for run in (one, two))
-    assert difference.lines[0].value == pytest.approx(second - first)
-    assert (difference.lines[0].low <= difference.lines[0].value).all()
+    assert differences(found) == pytest.approx(first - second, abs=6e-4)
+    assert [[float(value) for value, _ in cells[:2]] for _, cells in found.rows] == [
+        pytest.approx(pair, abs=6e-4) for pair in zip(first, second, strict=True)
+    ]
     assert any("certainly worse" in sentence for sentence in said)
     cut_short = replace(two, table=two.table.assign(converged=False, fit="Converged()"))
-    ((chart,), said, _) = compare_runs.compare(one, cut_short, ("one", "two"))
+    (table, *_), said, _ = compare_runs.compare(one, cut_short, ("one", "two"))
     assert not any("certainly worse" in sentence for sentence in said)
     assert any(sentence.startswith("two: 2 of 2 cuts had not converged") for sentence in said)
-    assert chart.measures[0].lines[1].open.all()
+    assert all(cells[1][0].endswith("°") and cells[2][0].endswith("°") for _, cells in table.rows)
+    assert f"° means {OPEN}" in table.caption
 
 
 @pytest.mark.slow
@@ -294,30 +356,31 @@ def test_runs_of_other_networks_of_one_name_are_compared_by_their_penalties(tmp_
         plan = suture.curve(*nets, data=data, at=("embed", "hidden"), fit=LeastSquares(), controls=())
         suture.run(plan, store=tmp_path / name, on=suture.Local(workers=1))
     runs = read(tmp_path / "one"), read(tmp_path / "two")
-    ((chart,), said, before) = compare_runs.compare(*runs, ("one", "two"))
+    (penalties, *_), said, before = compare_runs.compare(*runs, ("one", "two"))
     assert before[0].startswith("By their fingerprints the network A is another in the second run, under the same name")
-    penalty, difference, *_ = chart.measures
     first, second = (run.table.loc[run.table["score"] == "accuracy", "penalty"].to_numpy(float) for run in runs)
-    assert (penalty.show, difference.show) == ("Penalty", "Difference")
-    assert penalty.lines[1].value == pytest.approx(second)
-    assert difference.lines[0].value == pytest.approx(first - second)
-    assert said[0] in Read(render(*runs)).text
-    ((same,), *_) = compare_runs.compare(runs[0], runs[0], ("one", "one"))
-    assert same.measures[0].show == "Score"
+    assert "penalty of accuracy (pp)" in penalties.caption
+    assert [float(cells[1][0]) for _, cells in penalties.rows] == pytest.approx(second, abs=0.06)
+    assert differences(penalties) == pytest.approx(first - second, abs=0.06)
+    page = Read(render(*runs)).text
+    assert said[0] in page
+    assert before[0] in page
+    (same, *_), *_ = compare_runs.compare(runs[0], runs[0], ("one", "one"))
+    assert "A → B: accuracy (%)" in same.caption
 
 
-def test_two_matrices_are_compared_cell_by_cell() -> None:
+def test_two_matrices_are_compared_seam_by_seam() -> None:
     runs = (run_of(matrix_table(), name="one"), run_of(matrix_table(), name="two"))
-    ((chart,), *_) = compare_runs.compare(*runs, ("one", "two"))
-    assert chart.kind == "matrix"
-    assert chart.measures[1].lines[0].value.tolist() == [0.0] * 16
+    ((found,), *_) = compare_runs.compare(*runs, ("one", "two"))
+    assert len(found.rows) == 16
+    assert differences(found) == [0.0] * 16
     assert "At none of 16 seams are the two certainly different in accuracy." in Read(render(*runs)).text
 
 
 def test_what_is_said_of_several_pairs_names_the_pair() -> None:
     both = pd.concat([matrix_table(), matrix_table(("B", "A"))], ignore_index=True)
-    charts, said, _ = compare_runs.compare(run_of(both, name="one"), run_of(both, name="two"), ("one", "two"))
-    assert len(charts) == 2
+    tables, said, _ = compare_runs.compare(run_of(both, name="one"), run_of(both, name="two"), ("one", "two"))
+    assert len(tables) == 2
     assert all(sentence.startswith(("A → B: ", "B → A: ")) for sentence in said)
     assert '<h1 dir="auto">one and two compared' in render(run_of(both, name="one"), run_of(both, name="two"))
 
@@ -329,24 +392,22 @@ def test_runs_without_a_seam_in_common_are_refused() -> None:
 
 def test_several_curves_and_what_is_neither(tmp_path: Path) -> None:
     both = pd.concat([curve_table(), curve_table(("B", "A"))], ignore_index=True)
-    assert [chart.kind for chart in arranged.evidence(read_scores(both)).charts] == ["curve", "curve"]
+    assert [drawn.chart.kind for drawn in evidence(read_scores(both)).figures] == ["curve", "curve"]
     odd = pd.concat([curve_table(), curve_table(fit="LeastSquares()")], ignore_index=True)
     assert "neither one curve nor one matrix" in Read(render(run_of(odd))).text
 
 
 def test_other_units_and_scores_are_drawn_as_they_are() -> None:
     table = curve_table(score="loss", unit="nats")
-    chart = arranged.curve(read_scores(table))
+    chart = arranged.curve(read_table(table))
     assert [measure.unit for measure in chart.measures] == ["nats", "nats"]
     assert chart.measures[0].lines[0].value == pytest.approx(list(table[table["control"] == ""]["stitched"]))
 
 
-def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("plotly.offline", "jinja2"):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, name, None)
-            with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
-                render(run_of(curve_table()))
+def test_without_jinja2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
+        render(run_of(curve_table()))
 
 
 # --- studies ----------------------------------------------------------------------------------------------------------

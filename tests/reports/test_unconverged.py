@@ -1,5 +1,7 @@
 """What had not converged is hollow, ringed or has a ``°`` wherever it is shown, and is never shown as an answer."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,12 +9,11 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.text import Text
 from rich.console import Console
 
-from reported import curve_figure, curve_table, matrix_figure, matrix_table, on_curve, on_matrix, run_of
-from suture.measurement.tables.read import read_scores
+from reported import CUTS, curve_figure, curve_table, matrix_figure, matrix_table, on_curve, on_matrix, run_of
+from suture.measurement.tables.read import read_table
 from suture.reports import arrange
 from suture.reports.charts import OPEN
 from suture.reports.html.page import render
-from suture.reports.html.plot import figure as plotted
 from suture.reports.terminal import curve as screen
 from suture.reports.terminal import matrix as grids
 
@@ -50,15 +51,15 @@ def test_a_fit_that_never_knows_leaves_figures_as_they_are() -> None:
 
 def test_the_page_has_hollow_points_rings_and_a_count() -> None:
     table = unfinished(curve_table())
-    traces = plotted(arrange.curve(read_scores(table)))["data"]
-    symbols = next(trace["marker"]["symbol"] for trace in traces if "glyph" in trace["meta"] and "marker" in trace)
-    assert symbols == ["circle-open", "circle", "circle-open", "circle"]
     page = render(run_of(table))
     assert f"A hollow point, and ° in the tables, means {OPEN}." in page
     assert "2 of 4 cuts had not converged; their penalties are upper bounds." in page
-    cells = plotted(arrange.matrix(read_scores(unfinished(matrix_table()))))["data"]
-    ringed = [trace for trace in cells if trace.get("marker", {}).get("symbol") == "circle-open"]
-    assert [len(trace["x"]) for trace in ringed] == [8, 8]  # of the score and of the penalty
+    told = [title for title in re.findall(r"<title>(.*?)</title>", page) if "(not converged)" in title]
+    assert {title.split(",")[0] for title in told} == {"stem", "layer2.0"}
+    matrix = render(run_of(unfinished(matrix_table())))
+    cells = re.findall(r"<title>(\S+ → \S+): [^<]*\(not converged\); penalty [^<]*\(not converged\)</title>", matrix)
+    assert sorted(cells) == sorted(f"{start} → {end}" for start in CUTS for end in EARLY)
+    assert f"A ring in a cell, and ° in the tables, means {OPEN}." in matrix
 
 
 def test_terminal_tables_mark_them_and_say_what_the_mark_is() -> None:
@@ -79,7 +80,7 @@ def test_terminal_tables_mark_them_and_say_what_the_mark_is() -> None:
 def test_seeds_that_had_not_converged_mark_their_mean() -> None:
     seeds = [curve_table(seed=seed) for seed in (0, 1)]
     seeds[1] = unfinished(seeds[1])
-    chart = arrange.curve(read_scores(pd.concat(seeds, ignore_index=True)))
+    chart = arrange.curve(read_table(pd.concat(seeds, ignore_index=True)))
     assert np.flatnonzero(chart.measures[0].lines[0].is_open).tolist() == [0, 2]
 
 

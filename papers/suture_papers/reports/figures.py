@@ -31,6 +31,7 @@ from suture.extend import (
     shortened,
     slot,
     styled,
+    tell,
     with_minus,
 )
 from suture_papers.base.cells import Tables
@@ -46,15 +47,26 @@ _TITLE: dict[str, Any] = {"loc": "left", "size": 8, "weight": "bold", "parse_mat
 def figure(study: Study, tables: Tables) -> Figure:
     """Draw a study's panels: lines and bars two in a row, or alone if they are wide; heat maps two or three in a row.
 
-    A panel of which nothing was measured is only named, if another was. The page is laid out twice, first to see how
-    much names and legends take. Raises ``DataError`` if the study has no panels.
+    A panel of which nothing was measured is only named, if another was. Raises ``DataError`` if the study has none.
     """
     if not study.panels:
         raise DataError(f"{study.id} has no figure; its tables are {', '.join(study.tables)}")
     arranged = list(zip(study.panels, arrange_panels(study.panels, tables), strict=True))
     measured = [(panel, chart) for panel, chart in arranged if _is_measured(chart)]
     missing = [panel.title for panel, chart in arranged if measured and not _is_measured(chart)]
-    charts = [_titled(chart, panel.title) for panel, chart in measured or arranged]
+    return _draw([_titled(chart, panel.title) for panel, chart in measured or arranged], missing)
+
+
+def panel_for_page(chart: Chart) -> Figure:
+    """Draw a panel by itself, without the title that a page has above it."""
+    return _draw([replace(chart, title="")], [], for_page=True)
+
+
+def _draw(charts: Sequence[Chart], missing: Sequence[str], for_page: bool = False) -> Figure:
+    """Draw panels, and say below them what they are.
+
+    The page is laid out twice, first to see how much names and legends take.
+    """
     rows = list(_rows(charts))
     width = max(map(_width, charts))
     several = {kind: max((len(r) for r in rows if r[0].kind == kind), default=1) for kind in ("curve", "bars")}
@@ -78,7 +90,7 @@ def figure(study: Study, tables: Tables) -> Figure:
             ]
         for drawn in (one for made in filled for one in made):
             if isinstance(drawn, Maps):
-                drawn.write()
+                drawn.write(for_page)
     return page
 
 
@@ -210,7 +222,9 @@ def _lacking(chart: Chart, drawn: Any) -> float:
 def _lines(axes: Axes, chart: Chart, width: float) -> None:
     (measure,) = chart.measures
     names = {THRESHOLD: _threshold(measure)}
-    entries = [(artist, names.get(name, shortened(name, 54))) for artist, name in draw_lines(axes, measure)]
+    entries = [
+        (artist, names.get(name, shortened(name, 54))) for artist, name in draw_lines(axes, measure, chart.columns)
+    ]
     axes.margins(x=0.03, y=0.08)
     axes.autoscale_view()
     low, high = axes.get_ylim()
@@ -259,6 +273,8 @@ def _bars(axes: Axes, chart: Chart, width: float) -> None:
         axes.plot(each, [i] * len(each), color="black", zorder=4, **dots)
         text = with_minus(f"{mean:z.{digits}f}")
         axes.text(max(each.max(), 0) + 0.015 * span, i, f" {text}", size=6.5, va="center")
+        said = f"{chart.columns[i]}: {measure.say(line, i)}"
+        tell(axes, [(min(mean, 0.0), i - 0.31)], [said], size=(abs(mean), 0.62))
     names = ["\n".join(wrap(shortened(name.removesuffix(f": {NOT_MEASURED}"), 60), 32)) for name in chart.columns]
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)

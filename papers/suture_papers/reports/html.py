@@ -1,11 +1,13 @@
 """The studies of a report: what each asks, its claims with their verdicts, its figure and what it cost."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from suture.extend import (
     MARKED,
+    Drawn,
     Page,
     Run,
     Section,
@@ -19,6 +21,7 @@ from suture.extend import (
 )
 from suture_papers import STUDIES, Decided, Figure, Result, Study, load_result, verdict_of
 from suture_papers.base.scale import TINY
+from suture_papers.reports.figures import panel_for_page
 from suture_papers.reports.panels import arrange_panels
 from suture_papers.reports.terminal import count_open, number
 
@@ -64,7 +67,7 @@ def section(study: Study, result: Result, several: bool) -> tuple[str, list[Bloc
         blocks.append(("table", lay_words(caption, headings, rows, "claims")))
     for place, chart in enumerate(arrange_panels(study.panels, result.tables), 1):
         if any(line.has_values for measure in chart.measures for line in measure.lines):
-            blocks.append(("figure", chart))
+            blocks.append(("figure", Drawn(chart, partial(panel_for_page, chart))))
         else:
             blocks.append(("note", f"Panel {place} ({chart.title}) cannot be drawn: nothing of it was measured."))
     differs = [*study.deviations, *(study.small if result.scale == "small" else ())]
@@ -121,7 +124,7 @@ def page(run: Run) -> Page:
     if several or result.scale == TINY or not figures:
         return Page(title, asked, verdicts, [*sections, *rest])
     claims = replace(sections[0], blocks=[block for block in sections[0].blocks if block is not figures[0]])
-    return Page(verdicts[0], f"{title}. {asked}", [], [claims, *rest], chart=figures[0][1], tab=title)
+    return Page(verdicts[0], f"{title}. {asked}", [], [claims, *rest], figure=figures[0][1], tab=title)
 
 
 def say_command(study: Study, result: Result) -> str:

@@ -25,7 +25,7 @@ from suture.common.sizes import cores, in_words, physical_memory
 #: What is not needed for measuring: its module, what it is for, and the line that installs it.
 EXTRAS = (
     ("ray", "a cluster: --on ray", "pip install 'suture[ray]'"),
-    ("plotly", "suture report", "pip install 'suture[report]'"),
+    ("jinja2", "suture report", "pip install 'suture[report]'"),
     ("transformers", "networks of Hugging Face's transformers", "pip install 'suture[hf]'"),
 )
 _MARKS = {"ok": "", "optional": "–", "missing": "✗"}

@@ -1,8 +1,7 @@
-"""Tables arranged as charts: curves, matrices, similarities, where a trait lies."""
+"""Readings arranged as charts: curves, matrices, similarities, where a trait lies."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -19,123 +18,49 @@ from suture.measurement.tables.matrix import (
     places_of,
     show_of,
 )
-from suture.measurement.tables.onset import Onset, onset
-from suture.measurement.tables.read import Reading, View, of_rows, pairs_of, trait_of
-from suture.measurement.tables.say import headline, say_curve, say_matrix, say_open
+from suture.measurement.tables.onset import Onset
+from suture.measurement.tables.read import Reading
 from suture.measurement.tables.table import not_converged, rows_of, say_quick, summary
 from suture.reports.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.reports.style import SERIES, name_of, place_of
 
 _ASIDE = ("itself", "untrained both", "shuffled pairs")  #: drawn if that is asked for
 _TRAINED = "trained sender"  #: what the trials themselves are called beside their controls
-_MOST = 12  #: curves that are drawn
 _DIGITS = 2  #: of an index of similarity
-
-
-# --- what a table can be read as --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """The charts of a table, and what it says by itself, a sentence each, the verdict first.
-
-    ``title`` and the question ``asked`` are empty if those of any run will do; ``rest`` are further notes.
-    """
-
-    charts: Sequence[Chart]
-    said: Sequence[str]
-    title: str = ""
-    asked: str = ""
-    rest: Sequence[str] = ()
-
-
-def evidence(readings: Sequence[Reading], similarities: pd.DataFrame | None = None) -> Evidence:
-    """Read a table, its main score first, as what it is; as curves or a matrix if a trait cannot be placed."""
-    views: dict[View, tuple[Callable[[Sequence[Reading], pd.DataFrame | None], Evidence], ...]] = {
-        "trait": (_localised, _curves, _matrix),
-        "matrix": (_matrix,),
-    }
-    for arrange in views.get(readings[0].kind, (_curves, _matrix)):
-        try:
-            return arrange(readings, similarities)
-        except DataError:
-            continue
-    note = "This table is neither one curve nor one matrix, so nothing is drawn; suture table shows its rows."
-    return Evidence((), (), rest=(note,))
-
-
-def _curves(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Evidence:
-    """Return a curve for each pair of networks, if each is one."""
-    table = readings[0].table
-    pairs = pairs_of(table[table["control"] == ""])
-    rest: list[Chart] = [similarity(similarities)] if similarities is not None and len(similarities) else []
-    if len(pairs) < 2:
-        return Evidence([curve(readings, similarities), *rest], say_curve(readings[0]))
-    charts, said = [], [headline(readings[0])]
-    for sender, receiver in pairs[:_MOST]:
-        held = table[(table["receiver"] == receiver) & (without_sender(table) | (table["sender"] == sender))]
-        own = [of_rows(reading, held) for reading in readings]
-        charts.append(curve(own, similarities))
-        said += [f"{sender} → {receiver}: {one}" for one in say_curve(own[0])[:1]]
-    more = len(pairs) - _MOST
-    note = f"{more} more pairs of networks are not drawn; suture table shows their rows."
-    return Evidence([*charts, *rest], list(filter(None, said)), rest=(note,) if more > 0 else ())
-
-
-def _matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Evidence:
-    return Evidence([matrix(readings, similarities)], say_matrix(readings[0]))
-
-
-def _localised(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Evidence:
-    """Return where a trait lies."""
-    table = readings[0].table
-    plain = table[table["control"] == ""]
-    trait, carrier, other = trait_of(table)
-    found = onset(table, trait, carrier, other)
-    said = [line.strip() for line in str(found).splitlines()]
-    rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]
-    said += say_open(not_converged(rows).to_numpy(bool), "trials")
-    asked = f"Which layers of {carrier} make the difference to {other} in {trait}? Stitched both ways. "
-    charts = [localisation(table, found), *_curves(readings, similarities).charts]
-    return Evidence(charts, said, title=f"Where {trait} lies in {carrier}", asked=asked)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def curve(readings: Sequence[Reading], similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange scores of one sender and one receiver along the cuts, and indices beside them.
+def curve(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
+    """Arrange a score of one sender and one receiver along the cuts, and indices beside it.
 
-    Raises ``DataError`` if a reading is more than one curve.
+    Raises ``DataError`` if the reading is more than one curve.
     """
-    shown, table = [reading.curve for reading in readings], readings[0].table
-    first = shown[0]
+    shown = reading.curve
     # The lines that answer a question, and whatever was asked for by name; the others on demand.
-    aside = _ASIDE if {"untrained sender", "untrained receiver"} & {*first.controls} else ()
-    plain = f"{first.sender} → {first.receiver}"
+    aside = _ASIDE if {"untrained sender", "untrained receiver"} & {*shown.controls} else ()
+    plain = f"{shown.sender} → {shown.receiver}"
 
-    def line(of: Curve, kind: str, column: str, scale: float) -> Line:
-        rows = of.lines[kind].reindex(list(first.cuts))
+    def line(kind: str, column: str, scale: float) -> Line:
+        rows = shown.lines[kind].reindex(list(shown.cuts))
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
-        failed = np.array([(kind, cut) in of.failed for cut in first.cuts], bool)
+        failed = np.array([(kind, cut) in shown.failed for cut in shown.cuts], bool)
         open_ = not_converged(rows).to_numpy(bool)
         return Line(kind, name_of(kind, plain), value, low, high, failed, hidden=kind in aside, open=open_)
 
-    measures: list[Measure] = []
-    for of in shown:
-        scale = 100.0 if of.percent else 1.0
-        parents = {f"{getattr(of, role)} alone ({role})": scale * of.parent(role) for role in ("receiver", "sender")}
-        parents = {name: value for name, value in parents.items() if np.isfinite(value)}
-        score, *cost = _score_and_penalty(of, list(of.lines), of.intervals, partial(line, of))
-        span = (0.0, 102.0) if of.percent else None
-        measures += [replace(score, levels=parents, span=span)]
-        measures += [replace(one, levels={"no penalty": 0.0}) for one in cost]
+    scale = 100.0 if shown.percent else 1.0
+    parents = {f"{getattr(shown, role)} alone ({role})": scale * shown.parent(role) for role in ("receiver", "sender")}
+    parents = {name: value for name, value in parents.items() if np.isfinite(value)}
+    score, *cost = _score_and_penalty(shown, list(shown.lines), shown.intervals, line)
+    measures = [replace(score, levels=parents, span=(0.0, 102.0) if shown.percent else None)]
+    measures += [replace(one, levels={"no penalty": 0.0}) for one in cost]
     if similarities is not None:
-        seams = [((first.sender, start), (first.receiver, end)) for start, end in first.seams]
+        seams = [((shown.sender, start), (shown.receiver, end)) for start, end in shown.seams]
         measures += _indices(similarities, seams, plain)
-    parents_ = ", ".join(f"{role} {getattr(first, role)}" for role in ("sender", "receiver") if getattr(first, role))
-    about = f"What the stitched network reaches at every cut, from input to output ({parents_}){_quick(table)}."
-    return Chart("curve", f"{plain} along the cuts", about, first.labels, tuple(measures))
+    parents_ = ", ".join(f"{role} {getattr(shown, role)}" for role in ("sender", "receiver") if getattr(shown, role))
+    about = f"What the stitched network reaches at every cut, from input to output ({parents_}){_quick(reading.table)}."
+    return Chart("curve", f"{plain}: {shown.score} along the cuts", about, shown.labels, tuple(measures))
 
 
 def _quick(table: pd.DataFrame) -> str:
@@ -182,31 +107,30 @@ def _indices(found: pd.DataFrame, seams: Iterable[Ends], name: str) -> Iterator[
 # --- matrices ---------------------------------------------------------------------------------------------------------
 
 
-def matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange scores as matrices of sender cuts × receiver cuts. Raises ``DataError`` if a reading is none."""
-    shown, table = [reading.matrix for reading in readings], readings[0].table
-    first = shown[0]
-    if not first.senders:
+def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
+    """Arrange a score as matrices of sender cuts × receiver cuts. Raises ``DataError`` if the reading is none."""
+    shown = reading.matrix
+    if not shown.senders:
         raise DataError("the table has no sender that is a network")
-    measures = [measure for of in shown for measure in _of_matrix(of, table)]
+    measures = [*_of_matrix(shown, reading.table)]
     if similarities is not None:
-        measures += _indices(similarities, product(places_of(first.senders), places_of(first.receivers)), _TRAINED)
+        measures += _indices(similarities, product(places_of(shown.senders), places_of(shown.receivers)), _TRAINED)
     senders, receivers = (
-        tuple(cut if first.single else f"{block.name} {cut}" for block in side for cut in block.cuts)
-        for side in (first.senders, first.receivers)
+        tuple(cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts)
+        for side in (shown.senders, shown.receivers)
     )
     return Chart(
         "matrix",
-        f"{first.title}: sender cuts × receiver cuts",
+        f"{shown.title}: {shown.score}, sender cuts × receiver cuts",
         f"Rows are the cuts of the sender, columns those of the receiver, from input to output "
-        f"({first.title}){_quick(table)}.",
+        f"({shown.title}){_quick(reading.table)}.",
         receivers,
         tuple(measures),
         senders,
         ("receiver cut", "sender cut"),
-        _alone(first),
-        first.senders,
-        first.receivers,
+        _alone(shown),
+        shown.senders,
+        shown.receivers,
     )
 
 

@@ -1,10 +1,10 @@
-"""Charts as plain values: what matplotlib draws to print, what plotly draws on the page, and the tables behind it.
+"""Charts as plain values: the numbers of a figure, the words of its caption, and the tables behind it.
 
 A chart has *places*: the cuts of a curve, the cells of a matrix (row by row), the bars of a bar chart. A *measure* is
 what can be shown of them (a score, its penalty, an index of similarity), and holds a *line* for each kind of trial.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,8 +14,8 @@ from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.matrix import Block
 from suture.reports.style import SERIES, look_of
 
-SCORE, PENALTY, DIFFERENCE, SIMILARITY = "Score", "Penalty", "Difference", "Similarity"  #: what a measure shows
-Bright = Literal["high", "low", "middle"]  #: which end of a scale is bright
+SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
+Bright = Literal["high", "low"]  #: which end of a scale is bright
 OPEN = "not converged: the penalty is an upper bound"  #: what a hollow point, a ring in a cell and a ° mean
 THRESHOLD = "threshold"  #: the level that a claim names
 
@@ -34,7 +34,7 @@ class Line:
     high: Numbers
     failed: Mask
     strip: bool = False
-    hidden: bool = False  #: at first
+    hidden: bool = False  #: not printed, and on a page only shown when asked for
     looks: tuple[tuple[str, str, str], ...] = ()  #: colour, marker, dashes if the kind has none; of each bar
     seeds: Numbers | None = None  #: (seeds, places): the values that the means are of
     open: Mask | None = None  #: where a fit had not converged, of those that can say so
@@ -73,7 +73,7 @@ class Measure:
     """What can be shown: ``show`` says which kind of thing (score, penalty, …), ``of`` its name.
 
     ``levels`` are lines across, by name. ``bright`` says which end is better, or more alike, and so brighter in a
-    matrix; ``middle`` is for differences.
+    matrix.
     """
 
     show: str
@@ -90,7 +90,7 @@ class Measure:
     @property
     def label(self) -> str:
         """Name and unit, for an axis."""
-        named = {SCORE: "test", PENALTY: "penalty of", DIFFERENCE: "difference in"}
+        named = {SCORE: "test", PENALTY: "penalty of"}
         what = f"{named[self.show]} {self.of}" if self.show in named else self.of
         return what + (f" ({self.unit})" if self.unit else "")
 
@@ -111,20 +111,8 @@ class Measure:
         return tuple(line for line in self.lines if line.strip)
 
     def scale(self) -> tuple[float, float, bool]:
-        """Return the ends of its colours, around 0 for differences, and whether they go by powers of ten.
-
-        They do if a few values dwarf all others.
-        """
-        every = np.concatenate([line.value for line in self.lines])
-        every = every[np.isfinite(every)]
-        if self.span is not None:
-            return *self.span, False
-        low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
-        if self.bright == "middle":
-            high = max(abs(low), abs(high), 1e-9)
-            return -high, high, False
-        powers = low > 0 and high > 100 * float(np.median(every))
-        return (low, high, powers) if low < high else (low - 0.5, high + 0.5, False)
+        """Return the ends of its colours, and whether they go by powers of ten."""
+        return (*self.span, False) if self.span is not None else scale_of([line.value for line in self.lines])
 
     def written(self, value: float, unit: bool = False) -> str:
         """Write a value as it is shown; empty if there is none."""
@@ -147,6 +135,24 @@ class Measure:
             return ("failed" if failed else ""), ""
         marks = "°" * bool(line.is_open[place]) + "*" * failed
         return value + marks, self.interval(line, place)
+
+    def say(self, line: Line, place: int) -> str:
+        """Say what was measured at a place, for a label: ``87.3 % [86.1, 88.4]``."""
+        value, failed = self.written(float(line.value[place]), unit=True), bool(line.failed[place])
+        if not value:
+            return "failed" if failed else "not measured"
+        notes = ["not converged"] * bool(line.is_open[place]) + ["some seeds failed"] * failed
+        parts = ["penalty" * (self.show == PENALTY), value, self.interval(line, place), f"({', '.join(notes)})"]
+        return " ".join(filter(None, parts if notes else parts[:-1]))
+
+
+def scale_of(values: Sequence[Numbers]) -> tuple[float, float, bool]:
+    """Return the least and the greatest value, and whether colours go by powers of ten: if a few dwarf all others."""
+    every = np.concatenate(values)
+    every = every[np.isfinite(every)]
+    low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
+    powers = low > 0 and high > 100 * float(np.median(every))
+    return (low, high, powers) if low < high else (low - 0.5, high + 0.5, False)
 
 
 @dataclass(frozen=True)
@@ -190,12 +196,13 @@ class Chart:
         """Say what the figure shows, what its intervals are over, and what its marks mean."""
         over = " or ".join(dict.fromkeys(measure.over for measure in self.measures if measure.over))
         said = self.about + (f" Intervals are 95 %, over {over}." if over and "range" not in over else "")
+        said += f" {self.alone}." if self.alone else ""
         said += " Below the line the sender's cut is at least as deep as the receiver's." if self.senders else ""
         if any(line.failed.any() for measure in self.measures for line in measure.lines):
-            said += " × marks what failed" if self.rows else " Gaps are what failed"
+            said += " Crossed cells failed" if self.rows else " Gaps are what failed"
             said += "; * is the mean of the seeds that did not."
         if any(line.is_open.any() for measure in self.measures for line in measure.lines):
-            mark = "A ring in a cell" if self.rows else "A faint bar" if self.kind == "bars" else "A hollow point"
+            mark = "A ring in a cell" if self.rows else "A hollow bar" if self.kind == "bars" else "A hollow point"
             said += f" {mark}, and ° in the tables, means {OPEN}."
         return said
 

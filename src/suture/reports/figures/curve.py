@@ -2,12 +2,15 @@
 
 Whatever a user's matplotlib is set to, the figures look the same, and names come out as they are written. How tall a
 page must be is measured: it is laid out once, and grows or shrinks until its axes have the height that they shall have.
+An HTML page shows the same figures, drawn for it by the functions ``…_for_page``: without what the page says beside
+them, and with the lines that it hides at first.
 """
 
+import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import cycle
 from pathlib import Path
@@ -58,24 +61,59 @@ KINDS = ("png", "pdf", "svg")  #: of the files of a figure
 _TIMELESS: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 WIDTH = 6.6  #: inches: a page of text
 WIDEST = 10.0  #: inches: a page on its side
+NARROW = 3.0  #: inches: the screen of a phone, which shows letters of 7 points 11 pixels high
 SMALLEST = 4.5  #: points: the smallest letters
 FEW = 6  #: seeds that are drawn one by one; six, for all ordered pairs of three networks
 COVERED = 0.005  #: of the range of all lines: two that differ by no more anywhere cannot be told apart
 BROADER = 2.0  #: points by which a line is broader for each that covers it
 _LETTER = 4.4  #: points: the width of a letter of a name, on average
+_TITLE_LETTERS = 13  #: of a panel's title, in an inch
 _LETTERS = 50  #: after which the name of a line is broken in the legend
+_SHORT = 18  #: letters of the name of a line on a phone, after which its middle is left out
+
+ASIDE, FEW_NAMES, ALL_NAMES = "aside", "few", "all"
+"""Ids of what a page hides at first: lines, and the names of those that show at first and of all."""
 
 Entries = list[tuple[Artist, str]]
 
 
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a mark says to whoever points at it: a point of axes or, with a size, a field right of it and above."""
+
+    axes: Axes
+    x: float
+    y: float
+    said: str
+    size: tuple[float, float] | None = None
+    aside: bool = False
+
+
 class Picture(Figure):
-    """A figure that a notebook shows, whatever has been imported."""
+    """A figure that a notebook shows, whatever has been imported, and what its marks say on a page."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.told: list[Told] = []
 
     def _repr_png_(self) -> bytes:
         drawn = BytesIO()
         with styled():
             self.savefig(drawn, format="png", dpi=150)
         return drawn.getvalue()
+
+
+def tell(
+    axes: Axes,
+    places: Iterable[tuple[float, float]],
+    said: Iterable[str],
+    size: tuple[float, float] | None = None,
+    aside: bool = False,
+) -> None:
+    """Give marks at these places of axes, all of one size, what they say on a page."""
+    picture = axes.get_figure(root=True)
+    if isinstance(picture, Picture):
+        picture.told += [Told(axes, x, y, one, size, aside) for (x, y), one in zip(places, said, strict=True)]
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -89,7 +127,16 @@ def curve(reading: Reading, similarities: pd.DataFrame | None = None) -> Figure:
     stand below, at the same cuts, calibrated if the table says so. Raises ``DataError`` if the reading is more than one
     curve, or no seam of it was compared.
     """
-    chart = arrange.curve([reading], similarities)
+    return _curve(reading, similarities, WIDTH, for_page=False)
+
+
+def curve_for_page(reading: Reading, similarities: pd.DataFrame | None = None, width: float = WIDTH) -> Figure:
+    """Draw a curve without its headline and its marks, and with all of its lines, so wide in inches."""
+    return _curve(reading, similarities, width, for_page=True)
+
+
+def _curve(reading: Reading, similarities: pd.DataFrame | None, width: float, for_page: bool) -> Figure:
+    chart = arrange.curve(reading, similarities)
     scored, *costs = (one for one in chart.measures if one.show != SIMILARITY)
     indices = [one for one in chart.measures if one.show == SIMILARITY]
     if similarities is not None and not indices:
@@ -98,39 +145,56 @@ def curve(reading: Reading, similarities: pd.DataFrame | None = None) -> Figure:
         )
     if not any(np.isfinite(line.value).any() for line in scored.lines):
         raise DataError(f"the table has no measurement of '{reading.score}' to draw: every trial failed")
-    questions = asked(reading) if costs else []
-    said = headline(reading) or chart.title
+    questions = asked(reading) if costs and not for_page else []
     answers = [0.17 * len(questions)] if questions else []
     heights = [2.4, *(1.0 for _ in costs), *(1.3 for _ in indices[:1]), *answers]
-    scored = replace(scored, lines=tuple(line for line in scored.lines if not line.hidden))
+    shown = replace(scored, lines=tuple(line for line in scored.lines if not line.hidden))
     with styled():
-        figure, axes = _page(chart, heights, beside=0.9 if questions else 0.0)
-        draw_lines(axes[0], scored)
-        named = [(axes[0], _names(scored))]
+        figure, axes = _page(chart, heights, width, beside=0.9 if questions else 0.0)
+        draw_lines(axes[0], scored if for_page else shown, chart.columns)
+        several = for_page and len(shown.lines) < len(scored.lines)
+        named = [(axes[0], _names(shown), FEW_NAMES if several else None)]
+        named += [(axes[0], _names(scored), ALL_NAMES)] if several else []
         for cost in costs:
-            lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
-            draw_lines(axes[1], replace(cost, lines=lines))
+            lines = tuple(replace(line, hidden=False) for line in cost.lines if line.kind in (PLAIN, "itself"))
+            draw_lines(axes[1], replace(cost, lines=lines), chart.columns)
             own = _names(replace(cost, lines=lines[1:], levels={}))  # of the receiver stitched to itself
             axes[1].set_ylabel("penalty" + f" ({cost.unit})" * bool(cost.unit))
             if reading.margin is not None:
                 axes[1].axhspan(0, reading.margin, color="0.5", alpha=0.12, linewidth=0, zorder=0)
                 within = f"within {reading.margin:g} {cost.unit}".strip()
                 own.append((reading.margin / 2, within, "0.45", False))
-            named.append((axes[1], own))
+            named.append((axes[1], own, None))
         if indices:
             together = _together(indices)
             place = axes[1 + len(costs)]
-            draw_lines(place, together)
-            named.append((place, _names(together)))
+            draw_lines(place, together, chart.columns)
+            named.append((place, _names(together), None))
         if questions:
             strip(axes[-1], reading)
         name_marks(figure, [*(mark_entries(reading) if questions else ()), *say_marks(chart)])
-        head(figure, said)
-        axes[0].set_title(_measured(scored, reading.table), loc="left", size=7, color="0.35", pad=5, parse_math=False)
+        if not for_page:
+            head(figure, headline(reading) or chart.title)
+            made_by = _measured(scored, reading.table)
+            axes[0].set_title(made_by, loc="left", size=7, color="0.35", pad=5, parse_math=False)
         fit_height(figure, axes, sum(heights))
-        for place, names in named:
-            name_lines(place, names)
+        for place, names, which in named:
+            _name(place, names, width, which)
     return figure
+
+
+def _name(axes: Axes, names: Sequence[tuple[float, str, str, bool]], width: float, which: str | None = None) -> None:
+    """Write names beside lines; on a phone those that are too long without the names of networks."""
+    if width >= WIDTH:
+        name_lines(axes, names, gid=which)
+        return
+    general = []
+    for height, name, colour, main in names:
+        if len(name) > _SHORT:
+            role = re.search(r" alone \((\w+)\)$", name)
+            name = "stitched" if main else f"{role[1]} alone" if role else name
+        general.append((height, name, colour, main))
+    name_lines(axes, general, _SHORT, which)
 
 
 def _together(indices: Sequence[Measure]) -> Measure:
@@ -176,24 +240,35 @@ def localisation(
     ``onset`` does.
     """
     found = onset(table, trait, carrier, reference)
+    return _localisation(table, found, WIDTH, for_page=False), found
+
+
+def localisation_for_page(table: pd.DataFrame, found: Onset, width: float = WIDTH) -> Figure:
+    """Draw where a trait lies without the verdict above it, so wide in inches."""
+    return _localisation(table, found, width, for_page=True)
+
+
+def _localisation(table: pd.DataFrame, found: Onset, width: float, for_page: bool) -> Figure:
     chart = arrange.localisation(table, found)
     with styled():
-        figure, axes = _page(chart, [1.35, 1.35])
+        figure, axes = _page(chart, [1.35, 1.35], width)
         marks: dict[str, Artist] = {}
         for panel, measure, way in zip(axes, chart.measures, (found.sending, found.receiving), strict=True):
-            draw_lines(panel, measure)
+            draw_lines(panel, measure, chart.columns)
             marks |= {name: artist for artist, name in _mark(panel, chart, found, way)}
             panel.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
             panel.set_ylabel("")
-            panel.set_title(f"{measure.show}: {way.verdict}", size=8, loc="left", parse_math=False)
+            said = fill(f"{measure.show}: {way.verdict}", int(_TITLE_LETTERS * width))
+            panel.set_title(said, size=8, loc="left", parse_math=False)
         figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
-        head(figure, str(found).splitlines()[0])
+        if not for_page:
+            head(figure, str(found).splitlines()[0])
         bands = (Patch(color="0.8"), "band: 95 % interval over test samples or seeds")
         name_marks(figure, [bands, *((artist, name) for name, artist in marks.items()), *say_marks(chart)])
         fit_height(figure, axes, 2.7)
         for panel, measure in zip(axes, chart.measures, strict=True):
-            name_lines(panel, _names(measure))
-    return figure, found
+            _name(panel, _names(measure), width)
+    return figure
 
 
 def _mark(axes: Axes, chart: Chart, found: Onset, way: Way) -> Entries:
@@ -216,16 +291,19 @@ def _mark(axes: Axes, chart: Chart, found: Onset, way: Way) -> Entries:
     return marks
 
 
-def _page(chart: Chart, heights: Sequence[float], beside: float = 0.0) -> tuple[Figure, Sequence[Axes]]:
+def _page(chart: Chart, heights: Sequence[float], width: float, beside: float = 0.0) -> tuple[Figure, Sequence[Axes]]:
     """Return a figure with panels below each other, the cuts named below the last; wider if there are many.
 
     ``beside`` is the room in inches that names on the left take.
     """
-    crowd = min(max(len(chart.columns) - 20, 0), 40) / 40
-    width = WIDTH + (WIDEST - WIDTH) * crowd
+    crowd = min(max(len(chart.columns) - 20, 0), 40) / 40 if width >= WIDTH else 0.0
+    width += (WIDEST - WIDTH) * crowd
     figure = Picture(figsize=(width, 8), layout="constrained")
     axes = list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
-    name_cuts(axes[-1], chart.columns, width - beside)
+    if width < WIDTH:  # letters of a phone cannot be smaller, and names beside the lines take half of its width
+        name_cuts(axes[-1], chart.columns, width / 2, smallest=7.0)
+    else:
+        name_cuts(axes[-1], chart.columns, width - beside)
     axes[-1].set_xlabel(chart.axes[0], parse_math=False)
     return figure, axes
 
@@ -241,10 +319,17 @@ def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:
 # --- lines, names and legends -----------------------------------------------------------------------------------------
 
 
-def draw_lines(axes: Axes, measure: Measure) -> Entries:
-    """Draw every line of a measure with its band, and its levels across; return what the legend says of each."""
+def draw_lines(axes: Axes, measure: Measure, places: Sequence[str] = ()) -> Entries:
+    """Draw every line of a measure with its band, and its levels across; return what the legend says of each.
+
+    With the names of its ``places`` every point says on a page what it is.
+    """
     covering = count_covering(measure.lines)
     entries: Entries = [(_line(axes, line, i, covering[i]), line.name) for i, line in enumerate(measure.lines)]
+    for line in sorted(measure.lines, key=lambda one: one.kind == PLAIN) if places else ():  # on top, as it is drawn
+        there = np.flatnonzero(np.isfinite(line.value)).tolist()
+        said = [f"{places[i]}, {line.name}: {measure.say(line, i)}" for i in there]
+        tell(axes, [(i, float(line.value[i])) for i in there], said, aside=line.hidden)
     for name, value, dashed in measure.across:
         level = axes.axhline(value, color="black", linewidth=0.8, linestyle=(0, (4, 2)) if dashed else "-", zorder=1)
         entries.append((level, name))
@@ -268,6 +353,7 @@ def count_covering(lines: Sequence[Line]) -> list[int]:
     def covers(over: int, under: int) -> bool:
         there = np.isfinite(values[under])
         on_top = (lines[over].kind == PLAIN, over) > (lines[under].kind == PLAIN, under)
+        on_top = on_top and lines[over].hidden <= lines[under].hidden
         return bool(on_top and there.any() and (np.abs(values[over] - values[under])[there] <= near).all())
 
     return [sum(covers(over, under) for over in range(len(lines))) for under in range(len(lines))]
@@ -287,11 +373,12 @@ def _line(axes: Axes, line: Line, number: int, covering: int) -> Artist:
         if not len(places):
             return Line2D([], [], linestyle="none")
     value, low, high = line.value[places], line.low[places], line.high[places]
-    axes.fill_between(places, low, high, color=colour, alpha=0.25 if main else 0.15, linewidth=0, zorder=2)
+    gid = ASIDE if line.hidden else None
+    axes.fill_between(places, low, high, color=colour, alpha=0.25 if main else 0.15, linewidth=0, zorder=2, gid=gid)
     there = np.isfinite(low)
     lone = there & ~np.append(False, there[:-1]) & ~np.append(there[1:], False)  # a band needs a neighbour to be seen
     if lone.any():
-        axes.vlines(places[lone], low[lone], high[lone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
+        axes.vlines(places[lone], low[lone], high[lone], color=colour, alpha=0.6, linewidth=1.5, zorder=2, gid=gid)
     if line.seeds is not None and 1 < len(line.seeds) <= FEW:
         dots: dict[str, Any] = {"marker": ".", "markersize": 3.4, "linestyle": "none", "markeredgewidth": 0}
         at = np.broadcast_to(np.arange(len(line.value)), line.seeds.shape)
@@ -306,6 +393,7 @@ def _line(axes: Axes, line: Line, number: int, covering: int) -> Artist:
         linewidth=broader + (2.2 if main else 1.4 if line.is_group else 0.9),
         alpha=1.0 if main or line.is_group else 0.75,
         zorder=4 if main else 3,
+        gid=gid,
     )
     hollow = line.is_open[places]
     if hollow.any():
@@ -318,6 +406,7 @@ def _line(axes: Axes, line: Line, number: int, covering: int) -> Artist:
             markersize=drawn.get_markersize() + 1.5 * (marker == "x"),
             linestyle="none",
             zorder=drawn.get_zorder() + 0.5,
+            gid=gid,
         )
     return drawn
 
@@ -332,10 +421,10 @@ def say_marks(chart: Chart) -> Entries:
     return entries
 
 
-def name_cuts(axes: Axes, cuts: Sequence[str], inches: float) -> None:
+def name_cuts(axes: Axes, cuts: Sequence[str], inches: float, smallest: float = SMALLEST) -> None:
     """Name the cuts below axes so wide, as flat and as large as there is room; of very many, every second or third."""
     room = 72 * 0.88 * inches / max(len(cuts), 1)  # points
-    step = int(np.ceil(SMALLEST / room))
+    step = int(np.ceil(smallest / room))
     names = [shortened(name) for name in cuts[::step]]
     flat, steep = max(map(len, names), default=0) * _LETTER < room, room * step < 14
     axes.set_xticks(
@@ -345,7 +434,7 @@ def name_cuts(axes: Axes, cuts: Sequence[str], inches: float) -> None:
         ha="center" if flat or steep else "right",
         va="center" if not (flat or steep) else "top",
         rotation_mode="default" if flat or steep else "anchor",
-        fontsize=min(7.0, max(SMALLEST, 0.85 * room * step)) if steep else 7.0,
+        fontsize=min(7.0, max(smallest, 0.85 * room * step)) if steep else 7.0,
         parse_math=False,
     )
 

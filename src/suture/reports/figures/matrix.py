@@ -5,6 +5,7 @@ laid out twice: first to measure how much room names and bars leave, then with c
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import ceil
@@ -29,11 +30,11 @@ from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, places_of, staircase
 from suture.measurement.tables.questions import CLOSE, NO, YES
 from suture.measurement.tables.read import Reading
-from suture.measurement.tables.say import headline
+from suture.measurement.tables.say import asked, headline, name_question, say_mark
 from suture.measurement.tables.table import say_quick
 from suture.reports import arrange
-from suture.reports.charts import OPEN, SIMILARITY, Chart
-from suture.reports.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled
+from suture.reports.charts import OPEN, SIMILARITY, Chart, scale_of
+from suture.reports.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled, tell
 from suture.reports.figures.verdict import head
 from suture.reports.style import name_of, place_of, shortened, with_minus
 
@@ -41,9 +42,11 @@ COLOURS = "viridis"
 MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
 FAILED: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": "#D55E00", "hatch": "xxxx", "linewidth": 0}
 _MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are drawn as pixels, which open faster
+ON_PAGE = 5.8  #: points: the smallest letters on a page, which are at least 9 pixels high there
 _RING = 0.14  #: the width of the ring in a cell that had not converged, in the cell's width
 _GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their width
 _CELL, _TALLEST, _NARROWEST = 0.42, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
+_LARGE = 0.6  #: inches: the largest cell of what a page shows first
 _LINE = 0.3  #: inches: a line of means by depth
 _VERDICT, _DEPTH = "verdict", "depth"  #: the panel of marks, and that of means by depth
 _LATE = [(-1, 1), (1, -1), (-1, -1)]  #: a mark: the half of a matrix below its line
@@ -98,10 +101,12 @@ def draw_cells(
         )
 
 
-def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str]) -> None:
+def write_cells(
+    axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str], for_page: bool = False
+) -> None:
     """Write the values into their cells if they have room, what is longer than most in smaller letters.
 
-    The axes must have been laid out.
+    The axes must have been laid out. No number is too small to be read on a page.
     """
     box, point = axes.get_window_extent(), 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
     width, height = point * box.width / values.shape[1], point * box.height / values.shape[0]
@@ -111,7 +116,8 @@ def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: C
     def size(letters: int) -> float:
         return float(min(6.5, 0.75 * height, 1.3 * width / max(letters, 2)))
 
-    if size(lengths[len(lengths) // 2]) < SMALLEST or size(lengths[-1]) < 0.7 * SMALLEST:
+    usual, least = (ON_PAGE, ON_PAGE) if for_page else (SMALLEST, 0.7 * SMALLEST)
+    if size(lengths[len(lengths) // 2]) < usual or size(lengths[-1]) < least:
         return
     for (i, j), text in texts.items():
         ink = _ink_on(colours, float(values[i, j]))
@@ -148,25 +154,34 @@ def matrix(reading: Reading) -> Figure:
     below and above the white line (``by_depth``). All others have one scale: 0–100 % for fractions, else from the least
     to the most. Several seeds are averaged. Raises ``DataError`` if the reading is more than one matrix.
     """
+    return _matrix(reading, for_page=False)
+
+
+def matrix_for_page(reading: Reading, controls: bool = False) -> Figure:
+    """Draw the trials themselves, and where it works; or the ``controls``, and the means by depth."""
+    return _matrix(reading, True, controls)
+
+
+def _matrix(reading: Reading, for_page: bool, controls: bool = False) -> Figure:
+    """Draw all panels or, on a page, a part of them."""
     shown = reading.matrix
     if not shown.panels:
         kinds = " and ".join(shown.strips)
         raise DataError(f"the table has no sender cut × receiver cut to draw, only {kinds}; draw a curve of it")
     if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
         raise DataError(f"the table has no measurement of '{shown.score}' to draw: every trial failed")
-    judged, said = _judge(reading), headline(reading)
-    means = _means_by_depth(shown)
+    drawn = _Source(reading, for_page, controls)
     down, across = shown.plain.shape
-    count = len(shown.panels) + bool(judged) + bool(means)
-    per_row = min(3, count)
+    per_row = min(3, len(drawn.kinds))
     width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
     height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
+    largest = _LARGE if for_page and not controls else _CELL
     with styled():
         for _ in range(2):
-            page = _Page(shown, per_row, (width, height), panel, say_quick(reading.table), judged, means, said)
+            page = _Page(drawn, per_row, (width, height), panel)
             page.figure.draw_without_rendering()
             wide, tall = slot(page.panels[0])
-            cell = min(_CELL, wide / across)
+            cell = min(largest, wide / across)
             panel = max(across * cell, _NARROWEST), down * max(min(cell, _TALLEST / down), min(0.14, 0.7 / down))
             width += per_row * (panel[0] - wide)
             height += page.rows * (panel[1] - tall)
@@ -175,7 +190,31 @@ def matrix(reading: Reading) -> Figure:
     return page.figure
 
 
-_Judged = dict[tuple[int, int], tuple[str, bool]]  #: by row and column: whether it works, and whether that says little
+@dataclass(frozen=True)
+class _Mark:
+    """The mark of a cell: whether it works, whether that says little, and all answers in words."""
+
+    works: str
+    as_well: bool
+    said: str
+
+
+class _Source:
+    """What a page of panels is drawn from, and which kinds of panel it has."""
+
+    def __init__(self, reading: Reading, for_page: bool, controls: bool) -> None:
+        self.reading, self.shown, self.for_page = reading, reading.matrix, for_page
+        self.chart = arrange.matrix(reading)
+        self.judged, self.means = _judge(reading), _means_by_depth(reading.matrix)
+        self.said = "" if for_page else headline(reading)
+        first, *others = sorted(self.shown.panels, key=place_of)
+        front = [first, *([_VERDICT] if self.judged else [])]
+        rest = [*others, *([_DEPTH] if self.means else [])]
+        self.first = first  #: which has the strips of controls below it
+        self.kinds = [*front, *rest] if not (for_page and others) else rest if controls else front
+
+
+_Judged = dict[tuple[int, int], _Mark]  #: by row and column
 _Means = dict[str, tuple[float, float]]  #: late to early, and early to late, by kind of trial
 
 
@@ -188,7 +227,7 @@ def _means_by_depth(shown: Matrix) -> _Means:
 
 
 def _judge(reading: Reading) -> _Judged:
-    """Return for every cell whether it works, and whether an untrained network does as well there."""
+    """Return the mark of every cell."""
     if not reading.is_judged:
         return {}
     shown = reading.matrix
@@ -197,7 +236,17 @@ def _judge(reading: Reading) -> _Judged:
         (down[pair.sender, start], across[pair.receiver, end]) for pair in reading.pairs for start, end in pair.seams
     ]
     as_well = reading.are("sender", NO) | reading.are("receiver", NO)
-    return dict(zip(cells, zip(reading.marks("works"), as_well.tolist(), strict=True), strict=True))
+    questions = asked(reading)
+    answers = zip(*(reading.marks(question) for question in questions), strict=True)
+    said = [
+        "; ".join(
+            f"{name_question(reading, q)}: {say_mark(reading, q, mark)}"
+            for q, mark in zip(questions, held, strict=True)
+        )
+        for held in answers
+    ]
+    marks = map(_Mark, reading.marks("works"), as_well.tolist(), said or [""] * len(cells))
+    return dict(zip(cells, marks, strict=True))
 
 
 class _Page:
@@ -205,34 +254,30 @@ class _Page:
 
     def __init__(
         self,
-        shown: Matrix,
+        drawn: _Source,
         per_row: int,
         size: tuple[float, float],
         panel: tuple[float, float],
-        quick: str,
-        judged: _Judged,
-        means: _Means,
-        said: str,
     ) -> None:
-        self.shown = shown
+        self.drawn, self.shown = drawn, drawn.shown
+        shown, kinds = drawn.shown, drawn.kinds
         self.panel_size = panel
+        self.small = 6.0 if drawn.for_page else 5.5  #: points: the letters beside cells
         self.cell = panel[0] / shown.plain.shape[1], panel[1] / shown.plain.shape[0]
         self.scale = 100.0 if shown.percent else 1.0
-        values = shown.values()
-        norm = Normalize(0, 100) if shown.percent else Normalize(values.min(), values.max())
-        self.colours = ScalarMappable(norm, COLOURS + "_r" * (not shown.rises))  # bright is better, as on a page
+        low, high, powers = scale_of([shown.values()])
+        norm = Normalize(0, 100) if shown.percent else LogNorm(low, high) if powers else Normalize(low, high)
+        self.colours = ScalarMappable(norm, COLOURS + "_r" * (not shown.rises))  # bright is better
         self.figure = Picture(figsize=size, layout="constrained")
         self.numbers: list[Callable[[], None]] = []
-        self.judged, self.means = judged, means
-        if said:
-            head(self.figure, said)
-        kinds = sorted(shown.panels, key=place_of)
-        kinds[1:1] = [_VERDICT] if judged else []
-        kinds += [_DEPTH] if means else []
+        self.judged = drawn.judged if _VERDICT in kinds else {}
+        self.means = drawn.means if _DEPTH in kinds else {}
+        if drawn.said:
+            head(self.figure, drawn.said)
         rows = ceil(len(kinds) / per_row)
         ratios = [1.0] * rows
-        if means and len(kinds) % per_row == 1:  # alone in the last row, which is as high as their lines
-            ratios[-1] = _LINE * len(means) / panel[1]
+        if self.means and len(kinds) % per_row == 1:  # alone in the last row, which is as high as their lines
+            ratios[-1] = _LINE * len(self.means) / panel[1]
         self.rows = sum(ratios)  #: in heights of a panel
         grid = self.figure.subplots(rows, per_row, squeeze=False, height_ratios=ratios)
         self.panels: list[Axes] = list(grid.flat[: len(kinds)])
@@ -242,14 +287,14 @@ class _Page:
             if kind == _DEPTH:
                 self._draw_means(axes, panel[1] * ratios[-1])
                 continue
-            draw = self._verdicts if kind == _VERDICT else partial(self._panel, kind=kind, first=i == 0)
-            draw(axes, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds) - bool(means))
+            draw = self._verdicts if kind == _VERDICT else partial(self._panel, kind=kind)
+            draw(axes, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds) - bool(self.means))
         bar = self.figure.colorbar(self.colours, ax=list(grid.flat), aspect=25 * len(grid), pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=2, pad=1.5)
         unit = "%" if shown.percent else shown.unit
         label = f"test {shown.score}" + (f" ({unit})" if unit != "raw" else "")
-        bar.set_label("; ".join(filter(None, [label, quick])), parse_math=False)
+        bar.set_label("; ".join(filter(None, [label, say_quick(drawn.reading.table)])), parse_math=False)
         self._legend()
 
     def _written(self, value: float) -> str:
@@ -263,11 +308,12 @@ class _Page:
         for spine in axes.spines.values():
             spine.set_visible(False)
         size = min(4.0, 72 * 0.3 * min(self.cell))
-        for (row, column), (works, as_well) in self.judged.items():
-            if works in _WORKS:
-                axes.add_patch(Rectangle((column, row), 1, 1, linewidth=0, **_WORKS[works]))
-            if as_well:
+        for (row, column), mark in self.judged.items():
+            if mark.works in _WORKS:
+                axes.add_patch(Rectangle((column, row), 1, 1, linewidth=0.3, edgecolor="white", **_WORKS[mark.works]))
+            if mark.as_well:
                 axes.plot([column + 0.5], [row + 0.5], markersize=size, **_AS_WELL)
+            tell(axes, [(column, row)], [f"{self.drawn.chart.place(row * across + column)}: {mark.said}"], (1, 1))
         self._part(axes, self.shown.senders, self.shown.receivers)
         axes.set_title("does it work?", size=7.5, pad=3)
         if leftmost:
@@ -284,7 +330,7 @@ class _Page:
         axes.set(xticks=[], yticks=[], xlim=(least - beside, most + beside), ylim=(lines - 0.5, -0.5))
         for i, kind in enumerate(rows):
             colour, halves = "#222222" if kind == PLAIN else "#777777", self.means[kind]
-            how: dict[str, Any] = {"size": 5.5, "color": colour, "va": "center_baseline", "in_layout": False}
+            how: dict[str, Any] = {"size": self.small, "color": colour, "va": "center_baseline", "in_layout": False}
             axes.plot([least, most], [i + 0.2] * 2, color="#DDDDDD", linewidth=0.6)
             for mean, mark in zip(halves, (_LATE, _EARLY), strict=True):
                 at, greater = self.scale * mean, mean >= max(halves)
@@ -294,7 +340,7 @@ class _Page:
                 axes.annotate(text, (at, i + 0.2), offset, textcoords="offset points", ha=side, **how)
             axes.text(least - beside, i - 0.18, "trained networks" if kind == PLAIN else kind, parse_math=False, **how)
 
-    def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
+    def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool) -> None:
         shown, (wide, tall) = self.shown, self.panel_size
         self._cells(axes, kind, shown.panels[kind])
         self._part(axes, shown.senders, shown.receivers)
@@ -305,13 +351,13 @@ class _Page:
         self._alone(beside, shown.senders, senders, upright=True)
         side = shown.senders[0].name if shown.single else "sender"
         beside.yaxis.set_label_position("right")
-        alone = _fitting(tall, 5.5, f"{shortened(side, 14)} alone", "alone")
-        beside.set_ylabel(alone, size=5.5, labelpad=2, parse_math=False)
+        alone = _fitting(tall, self.small, f"{shortened(side, 14)} alone", "alone")
+        beside.set_ylabel(alone, size=self.small, labelpad=2, parse_math=False)
         strip = self._strip(axes, 1, upright=False)
         self._alone(strip, shown.receivers, receivers, upright=False)
         side = shown.receivers[0].name if shown.single else "receiver"
         strips = [(strip, f"{shortened(side, 14)} alone")]
-        for i, control in enumerate(sorted(shown.strips, key=place_of) if first else (), 2):
+        for i, control in enumerate(sorted(shown.strips, key=place_of) if kind == self.drawn.first else (), 2):
             strip = self._strip(axes, i, upright=False)
             self._cells(strip, control, shown.strips[control][None])
             self._part(strip, (), shown.receivers)
@@ -319,7 +365,7 @@ class _Page:
         if leftmost:
             self._name(axes, shown.senders, upright=True)
             for part, name in strips:
-                part.set_yticks([0.5], [name], fontsize=5.5, parse_math=False)
+                part.set_yticks([0.5], [name], fontsize=self.small, parse_math=False)
         if lowest:
             self._name(strip, shown.receivers, upright=False)
 
@@ -336,7 +382,24 @@ class _Page:
     def _cells(self, axes: Axes, kind: str, values: Numbers) -> None:
         marks = (held[kind].reshape(values.shape) for held in (self.shown.failed, self.shown.open))
         draw_cells(axes, self.scale * values, self.colours, *marks)
-        self.numbers.append(partial(write_cells, axes, self.scale * values, self.colours, self._written))
+        for_page = self.drawn.for_page
+        self.numbers.append(partial(write_cells, axes, self.scale * values, self.colours, self._written, for_page))
+        if for_page:
+            said = self._say(kind)
+            tell(axes, [(j, i) for i in range(values.shape[0]) for j in range(values.shape[1])], said, (1, 1))
+
+    def _say(self, kind: str) -> list[str]:
+        """Say what was measured in each cell of a panel or of a strip, its penalty beside it."""
+        chart = self.drawn.chart
+        lines = [(measure, line) for measure in chart.measures for line in measure.lines if line.kind == kind]
+        value = lines[0][1]
+        places = chart.columns if value.strip else [chart.place(i) for i in range(len(value.value))]
+        name = "" if kind == PLAIN else f"{value.name}, "
+        return [
+            f"{name}{place}: "
+            + "; ".join(m.say(one, i) for m, one in lines if np.isfinite(one.value[i]) or m is lines[0][0])
+            for i, place in enumerate(places)
+        ]
 
     def _part(self, axes: Axes, senders: Sequence[Block], receivers: Sequence[Block]) -> None:
         """Part networks, their stages, and the cells on and below the diagonal of depth from those above it."""
@@ -361,12 +424,16 @@ class _Page:
             if block.start:
                 (axes.axhline if upright else axes.axvline)(block.start, color="white", linewidth=0.8)
             text = self._written(value)
-            size = min(5.5, 72 * self.cell[upright] * len(block.cuts) * 0.9 / (len(text) * 0.64))
-            if np.isfinite(value) and size >= SMALLEST:
+            points = min(self.small, 72 * self.cell[upright] * len(block.cuts) * 0.9 / (len(text) * 0.64))
+            if np.isfinite(value) and points >= (ON_PAGE if self.drawn.for_page else SMALLEST):
                 middle = (block.start + block.stop) / 2
                 x, y = (0.5, middle) if upright else (middle, 0.5)
                 turned = 90 * (upright and len(text) > 2)
-                _text(axes, x, y, text, size, _ink_on(self.colours, value), rotation=turned)
+                _text(axes, x, y, text, points, _ink_on(self.colours, value), rotation=turned)
+            corner = (0, block.start) if upright else (block.start, 0)
+            written = self.drawn.chart.measures[0].written(float(value), unit=True) or "not measured"
+            size = (1, len(block.cuts)) if upright else (len(block.cuts), 1)
+            tell(axes, [corner], [f"{block.name} alone: {written}"], size)
 
     def _name(self, axes: Axes, blocks: tuple[Block, ...], upright: bool) -> None:
         """Name the cuts and, if there are several, the networks, left of the rows or below the columns."""
@@ -419,18 +486,20 @@ class _Page:
             entries.append(
                 (Line2D([], [], linestyle="none", **_half(mark, "#222222")), f"mean of the cells {half} the line")
             )
-        empty = [(np.isnan(v), self.shown.failed[k]) for k, v in (self.shown.panels | self.shown.strips).items()]
+        every = self.shown.panels | self.shown.strips
+        shown = [*self.drawn.kinds, *(self.shown.strips if self.drawn.first in self.drawn.kinds else ())]
+        held = {kind: every[kind] for kind in shown if kind in every}
+        empty = [(np.isnan(values), self.shown.failed[kind]) for kind, values in held.items()]
         if any((gone & ~failed).any() for gone, failed in empty):
             entries.append((Patch(**MISSING), "not measured"))
         if any((gone & failed).any() for gone, failed in empty):
             entries.append((Patch(**FAILED), "failed"))
-        held = self.shown.panels | self.shown.strips
         if any((self.shown.open[kind] & np.isfinite(values)).any() for kind, values in held.items()):
             ring: dict[str, Any] = {"marker": "o", "markersize": 3, "markerfacecolor": "none", "color": "#666666"}
             entries.append((Line2D([], [], linestyle="none", markeredgewidth=0.5, **ring), OPEN))
-        held_answers = {works for works, _ in self.judged.values()}
+        held_answers = {mark.works for mark in self.judged.values()}
         entries += [(Patch(**look), _SAID[works]) for works, look in _WORKS.items() if works in held_answers]
-        if any(as_well for _, as_well in self.judged.values()):
+        if any(mark.as_well for mark in self.judged.values()):
             entries.append((Line2D([], [], markersize=4, **_AS_WELL), "an untrained network does as well"))
         handles, texts = zip(*entries, strict=True)
         columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
@@ -474,7 +543,11 @@ def similarities(found: pd.DataFrame) -> Figure:
     the scale turned round for a distance, so that bright is alike. Layers that were not compared are hatched. Raises
     ``DataError`` if the table is none, or has several networks.
     """
-    chart = arrange.similarity(found)
+    return similarities_of(arrange.similarity(found))
+
+
+def similarities_of(chart: Chart, for_page: bool = False) -> Figure:
+    """Draw a heat map for each of a chart's indices."""
     per_row = min(3, len(chart.measures))
     with styled():
         width = min(WIDTH, 1.6 + per_row * (0.55 + 0.3 * len(chart.columns)))
@@ -484,7 +557,7 @@ def similarities(found: pd.DataFrame) -> Figure:
             figure.draw_without_rendering()
             figure.set_figheight(figure.get_figheight() + maps.missing_height())
         figure.draw_without_rendering()
-        maps.write()
+        maps.write(for_page)
     return figure
 
 
@@ -514,10 +587,10 @@ class Maps:
             low, high, powers = measure.scale()
             norm = LogNorm(low, high) if powers else Normalize(low, high)
             colours = ScalarMappable(norm, COLOURS + "_r" * (measure.bright == "low"))
-            axes.set_title(
-                shortened(measure.of if own else line.name, 60), size=7.5, pad=3, wrap=True, parse_math=False
-            )
-            self._map(axes, maps[i], line.is_open.reshape(maps[i].shape), colours, chart)
+            name = measure.of.replace(" (", "\n(", 1) if own else shortened(line.name, 60)  # bars stand between titles
+            axes.set_title(name, size=7.5, pad=3, wrap=True, parse_math=False)
+            said = np.array([f"{chart.place(j)}: {measure.say(line, j)}" for j in range(maps[i].size)])
+            self._map(axes, maps[i], line.is_open.reshape(maps[i].shape), said.reshape(maps[i].shape), colours, chart)
             first, last = i % per_row == 0, i + per_row >= len(shown)
             if first:
                 axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
@@ -535,7 +608,15 @@ class Maps:
             bar.outline.set_visible(False)
             bar.ax.tick_params(length=2, pad=1.5, labelsize=6.5)
 
-    def _map(self, axes: Axes, values: Numbers, open_: Mask, colours: ScalarMappable, chart: Chart) -> None:
+    def _map(
+        self,
+        axes: Axes,
+        values: Numbers,
+        open_: Mask,
+        said: "np.ndarray[Any, Any]",
+        colours: ScalarMappable,
+        chart: Chart,
+    ) -> None:
         """Draw a heat map of the cuts that it has among those of all."""
         there = np.isfinite(values)
         if not there.any():
@@ -545,6 +626,8 @@ class Maps:
         down, across = there.any(1), there.any(0)
         values = values[down][:, across]
         draw_cells(axes, values, colours, None, open_[down][:, across])
+        corners = [(j, i) for i in range(values.shape[0]) for j in range(values.shape[1])]
+        tell(axes, corners, said[down][:, across].ravel().tolist(), (1, 1))
         axes.set_box_aspect(min(max(values.shape[0] / values.shape[1], 0.25), 2.0))
         rows, columns = (
             [shortened(name, _LONGEST) for name in np.array(names)[kept]]
@@ -570,7 +653,7 @@ class Maps:
         ]
         return float(self.rows * max(lacking, default=0.0))
 
-    def write(self) -> None:
+    def write(self, for_page: bool = False) -> None:
         """Write the numbers into the cells, once the page is laid out."""
         for axes, values, colours in self.drawn:
             percent = colours.get_clim() == (0, 100)
@@ -579,4 +662,5 @@ class Maps:
                 values,
                 colours,
                 lambda x, short=percent: with_minus(f"{x:z.{0 if short or abs(x) >= 100 else 2}f}"),  # type: ignore[misc]
+                for_page,
             )

@@ -67,10 +67,12 @@ def name_marks(figure: Figure, entries: Sequence[tuple[Artist, str]]) -> None:
         figure.legend(handles, names, loc="outside lower left", ncols=min(max(columns, 1), len(entries)), **how)
 
 
-def name_lines(axes: Axes, named: Sequence[tuple[float, str, str, bool]]) -> None:
+def name_lines(
+    axes: Axes, named: Sequence[tuple[float, str, str, bool]], longest: int = _LONGEST, gid: str | None = None
+) -> None:
     """Write names right of axes at these heights, apart where lines end close together: height, name, colour, bold.
 
-    The axes must have been laid out.
+    The axes must have been laid out. ``gid`` is the id of all of them in an SVG.
     """
     low, high = axes.get_ylim()
     tall = axes.get_window_extent().height / axes.get_figure(root=True).dpi * 72  # type: ignore[union-attr]
@@ -79,7 +81,7 @@ def name_lines(axes: Axes, named: Sequence[tuple[float, str, str, bool]]) -> Non
     places = _apart(np.array([(y - low) / (high - low) for y, *_ in order]), least)
     for place, (_, name, colour, bold) in zip(places.tolist(), order, strict=True):
         axes.annotate(
-            shortened(name, _LONGEST),
+            shortened(name, longest),
             (1, place),
             xytext=(5, 0),
             xycoords="axes fraction",
@@ -90,6 +92,7 @@ def name_lines(axes: Axes, named: Sequence[tuple[float, str, str, bool]]) -> Non
             weight="bold" if bold else "normal",
             parse_math=False,
             annotation_clip=False,
+            gid=gid,
         )
 
 

@@ -11,14 +11,12 @@ from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.read import scores_of
 from suture.measurement.tables.say import say_open, share_of, spread_words
-from suture.reports.charts import DIFFERENCE, PENALTY, SCORE, Bright, Chart, Line, Measure
+from suture.reports.charts import OPEN, Grid
 from suture.reports.html.runs import Run
 
-_SHOWN = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
 
-
-def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart], list[str], list[str]]:
-    """Return charts of the seams that two runs both measured, what is said of them, and what to know before.
+def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Grid], list[str], list[str]]:
+    """Return tables of the seams that two runs both measured, what is said of them, and what to know before.
 
     Raises ``DataError`` if there are none.
     """
@@ -39,13 +37,13 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart
             f"{first.path} and {second.path} have no seam and score in common; compare runs that stitched at the same "
             "cuts"
         )
-    charts, said = [], []
+    tables, said = list[Grid](), list[str]()
     for (ours, theirs), found in matched.items():
         penalties = bool(others) or ours != theirs  # of other receivers, whose scores are no measure of one another
-        charts.append(_chart(found, names, penalties))
+        tables += [_differences(*one, names, penalties) for one in found]
         pair = f"{found[0][1]}: " if len(matched) > 1 else ""
         said += [f"{pair}{one}" for one in _said(*found[0], names, penalties)]
-    return charts, said, [_say_others(others)] if others else []
+    return tables, said, [_say_others(others)] if others else []
 
 
 def _find_others(first: Run, second: Run) -> list[str]:
@@ -71,67 +69,45 @@ def _matched(first: tuple[Curve, ...], second: tuple[Curve, ...]) -> list[tuple[
     return [(one, other) for one, other in found if set(one.seams) & set(other.seams)]
 
 
-def _chart(found: list[tuple[str, Curve, Curve]], names: tuple[str, str], penalties: bool) -> Chart:
-    """Return a matrix if the shared seams are one, else a curve."""
-    _, one, other = found[0]
-    rows = tuple(dict.fromkeys(start for start, _ in one.seams))
-    columns = tuple(dict.fromkeys(end for _, end in one.seams))
-    whole = len(rows) > 1 and len(one.seams) == len(rows) * len(columns)
-    whose = str(one) if str(one) == str(other) else f"{one} and {other}"
-    about = f"What both runs measured, {whose}: the stitched networks of each, and the second less the first."
-    if penalties:
-        about = f"What both runs measured, {whose}: the penalties of each, and by how much the second's are lower."
-    seams = [(row, column) for row in rows for column in columns] if whole else list(one.seams)
-    measures = tuple(
-        measure
-        for score, *both in found
-        for measure in _measures(score, both[0].at(seams), both[1].at(seams), names, penalties)
+def _differences(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> Grid:
+    """Lay out the scores of both, or their penalties, and by how much the second is better."""
+    digits, unit = 1 if one.percent else 3, one.penalty_unit
+    ours, theirs = (pair.penalties() if penalties else _scores(pair) for pair in (one, other))
+    ahead = _ahead(one, other, penalties)
+
+    def cell(of: Estimates, i: int, open_: Mask, sign: str = "") -> tuple[str, str]:
+        value, low, high = (float(part[i]) for part in (of.value, of.low, of.high))
+        if not np.isfinite(value):
+            return "", ""
+        interval = f"[{low:z.{digits}f}, {high:z.{digits}f}]" if np.isfinite([low, high]).all() else ""
+        return f"{value:{sign}z.{digits}f}" + "°" * bool(open_[i]), interval
+
+    opens = one.is_open(), other.is_open()
+    sign = "+" * penalties
+    rows = tuple(
+        (
+            label,
+            (cell(ours, i, opens[0], sign), cell(theirs, i, opens[1], sign), cell(ahead, i, opens[0] | opens[1], "+")),
+        )
+        for i, label in enumerate(one.labels)
     )
-    if whole:
-        return Chart("matrix", whose, about, columns, measures, rows, ("receiver cut", "sender cut"))
-    return Chart("curve", whose, about, one.labels, measures)
+    whose = str(one) if str(one) == str(other) else f"{one} and {other}"
+    what = f"penalty of {score}" if penalties else score
+    shown = ("pp" if penalties else "%") if one.percent else unit
+    caption = f"{whose}: {what}{f' ({shown})' * bool(shown)}. "
+    caption += f"The difference is by how much {names[1]} is better{f', in {unit}' * bool(unit)}; intervals are 95 %."
+    caption += f" ° means {OPEN}." if (opens[0] | opens[1]).any() else ""
+    return Grid(caption, one.one, (*names, "difference"), rows)
 
 
-def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> list[Measure]:
-    """Return the scores of both, or their penalties, and by how much the second is better."""
-    sign = 1.0 if penalties or one.rises else -1.0
-    unit = "%" if one.percent and not penalties else one.penalty_unit
-    digits = 1 if one.percent else 3
-    both = [pair.penalties() if penalties else pair.scores() for pair in (one, other)]
-    lines = [
-        _line(f"#{i}", names[i], spread, sign, pair.is_open())
-        for i, (pair, spread) in enumerate(zip((one, other), both, strict=True))
-    ]
-    for kind in _SHOWN if not penalties else ():
-        for i, pair in enumerate((one, other)):
-            if kind in one.lines and kind in other.lines:
-                shown = f"#{len(lines)}", f"{kind}, {names[i]}", pair.scores(kind)
-                lines.append(_line(*shown, sign, pair.is_open(kind), hidden=True))
-    ahead = 0 if penalties else 1  # of penalties the first less the second: positive is better
-    less, name = both[ahead].less(both[1 - ahead]), f"{names[ahead]} less {names[1 - ahead]}"
-    difference = _line("", name, less, sign, one.is_open() | other.is_open())
-    span = (0.0, 102.0) if unit == "%" else None
-    bright: Bright = "low" if penalties or sign < 0 else "high"
-    shown_as, levels = PENALTY if penalties else SCORE, {"no difference": 0.0}
-    return [
-        Measure(shown_as, score, unit, digits, tuple(lines), signed=penalties, span=span, bright=bright),
-        Measure(
-            DIFFERENCE,
-            score,
-            one.penalty_unit,
-            digits,
-            (difference,),
-            signed=True,
-            levels=levels,
-            bright="middle",
-        ),
-    ]
+def _scores(pair: Curve) -> Estimates:
+    """Return the scores as they are shown, whichever way is better."""
+    return Estimates.of(pair.plain, "stitched", 100.0 if pair.percent else 1.0)
 
 
-def _line(kind: str, name: str, spread: Estimates, sign: float, open_: Mask, hidden: bool = False) -> Line:
-    low, high = (spread.low, spread.high) if sign > 0 else (-spread.high, -spread.low)
-    never = np.zeros(spread.value.shape, bool)
-    return Line(kind, name, sign * spread.value, low, high, never, hidden=hidden, open=open_)
+def _ahead(one: Curve, other: Curve, penalties: bool) -> Estimates:
+    """Return by how much the second is better than the first."""
+    return one.penalties().less(other.penalties()) if penalties else other.scores().less(one.scores())
 
 
 def _said(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> list[str]:
@@ -139,7 +115,7 @@ def _said(score: str, one: Curve, other: Curve, names: tuple[str, str], penaltie
 
     What had not converged may yet become better, so it is not called worse.
     """
-    ahead = one.penalties().less(other.penalties()) if penalties else other.scores().less(one.scores())
+    ahead = _ahead(one, other, penalties)
     if not np.isfinite(ahead.value).any():
         return []
     most = int(np.nanargmax(np.abs(ahead.value)))

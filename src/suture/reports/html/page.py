@@ -1,31 +1,30 @@
 """The report: one self-contained HTML page of a run, of studies, or of two runs compared.
 
-Nothing is fetched: style, script and numbers are inside, and a Content-Security-Policy forbids the rest. The template
-escapes whatever it is given. Every figure has tables behind it with the same numbers, so the page reads without a
-mouse, without eyes and without scripts.
+Nothing is fetched and nothing runs: figures are SVG inside the page, and a Content-Security-Policy allows its own style
+and nothing else. The template escapes whatever it is given. Every figure has tables behind it with the same numbers, so
+the page reads without a mouse and without eyes.
 """
 
 import base64
 import hashlib
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suture.common.errors import SutureError
 from suture.common.plugins import added
 from suture.measurement.tables.read import read_scores
 from suture.measurement.tables.say import headlines
-from suture.reports import arrange
-from suture.reports.charts import Chart
 from suture.reports.html import compare_runs, words
-from suture.reports.html.plot import figure, visible
 from suture.reports.html.runs import Run
 from suture.reports.style import with_minus
 from suture.reports.terminal.store import broken
+
+if TYPE_CHECKING:
+    from suture.reports.html.evidence import Drawn
 
 Block = tuple[str, Any]  #: a kind of block of the template, and what it shows
 
@@ -48,7 +47,7 @@ class Page:
     verdict: Sequence[str]
     sections: Sequence[Section]
     warned: Sequence[str] = ()
-    chart: Chart | None = None  #: with one the title is the verdict, and the chart stands beside it
+    figure: "Drawn | None" = None  #: with one the title is the verdict, and the figure stands beside it
     strip: words.Strip | None = None
     tab: str = ""  #: what it is called for short, if not by its title
     needs: str = ""  #: what the title needs to be true
@@ -67,16 +66,19 @@ def render(run: Run, other: Run | None = None) -> str:
 
 
 def _page_of_run(run: Run) -> Page:
+    from suture.reports.html.evidence import evidence  # draws, and matplotlib takes long to import
+
     readings = read_scores(run.table)
     first = readings[0]
-    found = arrange.evidence(readings, run.similarities)
+    found = evidence(readings, run.similarities)
     explained = words.explained(run, readings)
     # The first sentence is the title of a page with a figure, and what it needs stands below it.
     sentence, *said = [one for one in found.said if one] or [""]
     is_first = bool(said) and not found.title and said[:1] == headlines(first)[1:2]
     needs = said.pop(0) if is_first else ""
     strip = words.answers(first) if not found.title else None
-    front, *rest = found.charts if sentence and found.charts else (None, *found.charts)
+    front, *rest = found.figures if sentence and found.figures else (None, *found.figures)
+    is_grid = first.kind == "matrix"  # the figure beside the title has its marks
     sections = [
         Section("", [("note", note) for note in (words.state(run), *found.rest) if note]),
         Section(
@@ -86,7 +88,10 @@ def _page_of_run(run: Run) -> Page:
     if explained is not None:
         questions = words.lay_words("The five questions", ("Question", "Answer"), explained.answers)
         sections += [
-            Section("Question by question", [("table", questions)] if explained.answers else []),
+            Section(
+                "Question by question",
+                [("table", questions), *([("strip", strip)] if strip and is_grid else [])] if explained.answers else [],
+            ),
             Section("What must not be concluded", sentences(explained.not_concluded)),
             Section("What was not tried", sentences(explained.missing)),
         ]
@@ -96,13 +101,13 @@ def _page_of_run(run: Run) -> Page:
     title = f"{sentence.rstrip('.')}." if front is not None else called
     sections = [*sections, list_failures(run), *appendix(run)]
     asked = words.say_asked(run.table, found.asked)
-    return Page(title, asked, said, sections, first.warnings, front, strip, called, needs)
+    return Page(title, asked, said, sections, first.warnings, front, None if is_grid else strip, called, needs)
 
 
 def _page_of_two(first: Run, second: Run) -> Page:
     same = first.name == second.name
     names = (str(first.path), str(second.path)) if same else (first.name, second.name)
-    charts, said, before = compare_runs.compare(first, second, names)
+    differences, said, before = compare_runs.compare(first, second, names)
     asked = "Two runs at the seams that both measured."
     asked += "".join(f" {name}: {words.say_asked(run.table)}" for name, run in zip(names, (first, second), strict=True))
     ours, theirs = words.settings(first.table), words.settings(second.table)
@@ -110,16 +115,15 @@ def _page_of_two(first: Run, second: Run) -> Page:
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
     table = ("table", words.lay_words("What differs, by what the tables say", ("", *names), apart))
     called = f"{names[0]} and {names[1]} compared"
-    said = said or ["Neither run has a figure there to compare."]
-    title, *said = [called, *said] if len(charts) > 1 else said
-    front, *rest = charts
+    said = said or ["Neither run has a number there to compare."]
     sections = [
-        Section("Further figures", [("figure", chart) for chart in rest], "figures"),
+        Section("", [("note", note) for note in before]),
+        Section("Seam by seam", [("numbers", one) for one in differences]),
         Section("What differs between the two", [table if apart else alike]),
     ]
     for run, name in ((first, names[0]), (second, names[1])):
         sections += [list_failures(run, f" in {name}"), *appendix(run, of=f" of {name}")]
-    return Page(title, f"{called}. {asked}", said, sections, before, front, tab=called)
+    return Page(called, asked, said, sections)
 
 
 def appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
@@ -134,7 +138,7 @@ def appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
         Section(f"Cost{of}", facts(words.cost(run.table)) if cost else []),
         Section(f"Versions and machine{of}", facts(words.machines(run.machines))),
         Section(f"Notes of the trials{of}", sentences([f"{note} ({times} ×)" for note, times in run.notes.items()])),
-        Section(f"How to repeat it{of}", [*_repeat(run), *facts(known)]),
+        Section(f"How to repeat {of.removeprefix(' of ') or 'it'}", [*_repeat(run), *facts(known)]),
     ]
 
 
@@ -176,37 +180,32 @@ def facts(known: Mapping[str, Sequence[str]]) -> list[Block]:
 
 
 def _fill(page: Page) -> str:
-    """Fill the template: figures are numbered and drawn, and only the scripts that are there may run."""
+    """Fill the template: figures are numbered and drawn, and only the style that is there applies."""
     try:
         from jinja2 import Environment, StrictUndefined
         from markupsafe import Markup
-        from plotly.io import to_html
-        from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise SutureError(
-            f"a report needs plotly and jinja2, and one is not installed ({error}): pip install 'suture[report]'"
+            f"a report needs jinja2, which is not installed ({error}): pip install 'suture[report]'"
         ) from error
-    own = files("suture.reports.html")
-    charts = [content for section in page.sections for kind, content in section.blocks if kind == "figure"]
-    charts = [*([page.chart] if page.chart is not None else []), *charts]
+    from suture.reports.html.svg import draw, visible
 
+    own = files("suture.reports.html")
+    style = (own / "report.css").read_text(encoding="utf-8")
+    several = sum(kind == "figure" for section in page.sections for kind, _ in section.blocks) + bool(page.figure) > 1
     numbers = count(1)
 
-    def drawn(chart: Chart) -> dict[str, Any]:
-        made, number = figure(chart), next(numbers)
-        plot = to_html(
-            made,
-            config={"displayModeBar": False, "responsive": True},
-            include_plotlyjs=False,
-            full_html=False,
-            validate=False,
-            div_id=f"plot-{number}",
-        )
-        meta = made["layout"]["meta"]
-        shown = {"views": [view["name"] for view in meta["views"]], "legend": meta["legend"], "titled": len(charts) > 1}
-        return {"chart": chart, "number": number, "plot": Markup(plot), **shown}
+    def drawn(shown: "Drawn") -> dict[str, Any]:
+        number, chart = next(numbers), shown.chart
+        views = {"wide" if shown.narrow else "scrolled": shown.wide, "narrow": shown.narrow}
+        label = f"{chart.title}. The tables below the figure hold its numbers."
+        plots = {
+            name: Markup(draw(make(), label, f"{name[0]}{number}-")) for name, make in views.items() if make is not None
+        }
+        aside = dict.fromkeys(line.name for line in chart.measures[0].lines if line.hidden and line.has_values)
+        return {"chart": chart, "number": number, "plots": plots, "aside": list(aside), "titled": several}
 
-    front = drawn(page.chart) | {"titled": False} if page.chart is not None else None
+    front = drawn(page.figure) | {"titled": False} if page.figure is not None else None
     sections = [
         replace(
             section,
@@ -229,30 +228,14 @@ def _fill(page: Page) -> str:
         needs=with_minus(page.needs),
         verdict=list(map(with_minus, page.verdict)),
         warned=page.warned,
-        strip=page.strip,
+        answers=page.strip,
         front=front,
         sections=sections,
-        style=Markup((own / "report.css").read_text(encoding="utf-8")),
-        plotly=Markup(_in_script(get_plotlyjs())) if charts else "",
-        script=Markup((own / "report.js").read_text(encoding="utf-8")),
-        policy=Markup(_POLICY),
+        style=Markup(style),
+        policy=Markup(_POLICY.format(base64.b64encode(hashlib.sha256(style.encode()).digest()).decode())),
     )
-    hashes = " ".join(map(_hash, re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)))
-    return html.lstrip().replace(_POLICY, _POLICY.replace("SCRIPTS", hashes or "'none'"))
+    return html.lstrip()
 
 
-#: Plotly sets styles as it draws, so these are allowed; of scripts only those that are in the page.
-_POLICY = (
-    "default-src 'none'; script-src SCRIPTS; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-    "form-action 'none'"
-)
-
-
-def _in_script(script: str) -> str:
-    """Return a script in which no tag ends, with the line ends that a browser hashes."""
-    return script.replace("</script", "<\\/script").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+#: Of styles the one that is in the page, and images inside it, which very large matrices are.
+_POLICY = "default-src 'none'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; form-action 'none'"

@@ -10,11 +10,10 @@ from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.measurement.tables.described import Record
 from suture.measurement.tables.explain import Explanation, explain_reading
-from suture.measurement.tables.questions import Question
+from suture.measurement.tables.questions import CLOSE, NO, YES, Question
 from suture.measurement.tables.read import Reading, scores_of
 from suture.measurement.tables.say import asked, name_question, say_mark
 from suture.measurement.tables.table import not_converged
-from suture.reports.html.plot import shades_of
 from suture.reports.html.runs import Run
 from suture.reports.style import MARKS
 from suture.reports.terminal.curve import one_line
@@ -30,11 +29,10 @@ def lay_words(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 @dataclass(frozen=True)
 class Shown:
-    """A mark of a strip: its letter, its colours on a light and on a dark page, and the answer in words."""
+    """A mark of a strip: its letter, what it is called in the style sheet, and the answer in words."""
 
     glyph: str
-    light: str
-    dark: str
+    kind: str
     said: str
 
 
@@ -45,6 +43,7 @@ class Strip:
     A row has its name and, for each column, the seam and its mark.
     """
 
+    caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[tuple[str, Shown | None], ...]], ...]
     meaning: tuple[Shown, ...]
@@ -118,9 +117,10 @@ def answers(reading: Reading) -> Strip | None:
 
     if len({*pair.cuts}) == len(pair.seams):
         rows = [row(name_question(reading, question), question) for question in questions]
-        columns = pair.labels
+        columns, caption = pair.labels, "The answers at each cut, from input to output"
     else:
         (_, cells), columns = row("", questions[0]), tuple(dict.fromkeys(pair.cuts))
+        caption = "Does it work? Sender cuts down, receiver cuts across"
         held = dict(zip(pair.seams, cells, strict=True))
         rows = [
             (start, tuple(held.get((start, end), (end, None)) for end in columns))
@@ -128,14 +128,14 @@ def answers(reading: Reading) -> Strip | None:
         ]
     used = {mark for _, cells in rows for _, mark in cells if mark is not None}
     order = [mark.glyph for mark in MARKS.values()]
-    return Strip(columns, tuple(rows), tuple(sorted(used, key=lambda mark: order.index(mark.glyph))))
+    return Strip(caption, columns, tuple(rows), tuple(sorted(used, key=lambda mark: order.index(mark.glyph))))
 
 
 def _shown(reading: Reading, question: Question, answer: str) -> Shown | None:
     if answer not in MARKS:
         return None
-    light, dark = shades_of(MARKS[answer].colour)
-    return Shown(MARKS[answer].glyph, light, dark, say_mark(reading, question, answer))
+    kind = {YES: "yes", NO: "no", CLOSE: "close"}.get(answer, "whose")
+    return Shown(MARKS[answer].glyph, kind, say_mark(reading, question, answer))
 
 
 def explained(run: Run, readings: Sequence[Reading]) -> Explanation | None:
