@@ -27,7 +27,6 @@ from suture.measurement.tables.by_depth import by_depth
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.recipes import DIGITS
 from suture_papers.training import train
-from trained import convnets
 
 MODELS = """
 from collections import OrderedDict
@@ -190,7 +189,12 @@ def test_a_bug_is_not_taken_for_wrong_input(run: Run, monkeypatch: pytest.Monkey
 @pytest.mark.slow
 def test_the_demo_writes_its_table_and_figure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With networks and a fit that take less than a second."""
-    monkeypatch.setattr("suture.cli.demo.two_networks", lambda data, say: list(convnets()))
+
+    def two(data: Any, say: object) -> list[suture.Network]:
+        return [suture.Network(net, example=data.example, name=name) for name, net in zip("AB", nets, strict=True)]
+
+    nets = [convnet(4).eval() for _ in range(2)]
+    monkeypatch.setattr("suture.cli.demo.two_networks", two)
     monkeypatch.setattr("suture.cli.demo.demo_fit", LeastSquares)
     code, out, _ = run("demo --out OUT --workers 1")
     assert code == 0
