@@ -271,7 +271,7 @@ def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
 def _attend_in_float32(joint: Joint, dtype: torch.dtype) -> None:
     """Compute attention in float32 on the processor, whose backward pass in bfloat16 takes ten times as long.
 
-    At a ViT of 65 tokens that was four fifths of a step (torch 2.13, ``_scaled_dot_product_flash_attention_for_cpu``).
+    At a ViT of 65 tokens that was four fifths of a step (torch 2.14, ``_scaled_dot_product_flash_attention_for_cpu``).
     """
     if any(p.is_cuda for part in joint.parts.values() if isinstance(part, nn.Module) for p in part.parameters()):
         return
