@@ -78,7 +78,7 @@ def test_what_a_control_does_as_well_is_denied(control, claim, meaning):
 
 
 def test_compatible_networks_are_never_said_to_represent_the_same():
-    words = "that A and B represent the same"
+    words = "that A and B represent the same thing"
     assert "(smith2024, sections 4.1, 4.2 and 5)" in one(explain(table()).not_concluded, words)
     none(explain(table((0.5, 0.5))).not_concluded, words)
 
@@ -92,7 +92,7 @@ def test_a_failure_is_no_evidence_of_a_difference():
 def test_better_than_the_receiver_is_not_a_better_representation():
     words = "that A represents more than B"
     alone = table((0.97, 0.94))
-    assert "(one): stitching B → A may say the reverse (smith2024, section 4.3)" in one(
+    assert "(one): A may be beaten in the other direction, too (smith2024, section 4.3)" in one(
         explain(alone).not_concluded, words
     )
     back = alone[alone["control"] == ""].assign(sender="B", receiver="A")
@@ -104,7 +104,7 @@ def test_better_than_the_receiver_is_not_a_better_representation():
     ("value", "words", "number"),
     [
         (0.97, "that the stitch only aligns: B stitched to itself is better than B", "one -2.0 pp [-2.5, -1.5], two"),
-        (0.90, "that a penalty is the sender's: B stitched to itself is worse than B", "one +5.0 pp [4.5, 5.5], two"),
+        (0.90, "that A causes the penalty: B stitched to itself is also worse than B", "one +5.0 pp [4.5, 5.5], two"),
     ],
 )
 def test_what_a_self_stitch_says(value, words, number):
@@ -166,17 +166,17 @@ def test_an_index_that_disagrees():
     """Whatever the value: here it is 0.99 everywhere, and the index may be a distance of the user's."""
     found = table((0.94, 0.5))  # the first works, the second does not
     alike, unlike = 0.9, 0.02
-    none(explain(found, similarities("own", (alike, unlike))).not_concluded, "the reverse")
+    none(explain(found, similarities("own", (alike, unlike))).not_concluded, "says the opposite")
     denied = explain(found, similarities("own", (unlike, alike))).not_concluded
-    assert f"by own, calibrated (one {unlike:.2f}) it is" in one(denied, "that A and B are alike, where it works")
-    assert f"by own, calibrated (two {alike:.2f}) it is" in one(denied, "that A and B differ, where it does not")
+    assert f"by own, calibrated (one {unlike:.2f}) says" in one(denied, "that A and B are alike, where it works")
+    assert f"by own, calibrated (two {alike:.2f}) says" in one(denied, "that A and B differ, where it does not")
     for nothing in (similarities("own", (np.nan, np.nan)), similarities("own", (0.3, 0.7), half=0.3)):
-        none(explain(found, nothing).not_concluded, "the reverse")
+        none(explain(found, nothing).not_concluded, "says the opposite")
 
 
 def test_of_an_index_without_its_chance_level_nothing_is_said():
     said = explain(table((0.94, 0.5)), similarities("linear_cka", (0.1, 0.9), calibrated=False))
-    none(said.not_concluded, "the reverse")
+    none(said.not_concluded, "says the opposite")
     assert "its chance level would say" in one(said.missing, "linear_cka")
 
 
@@ -215,7 +215,7 @@ def test_a_cut_whose_trial_failed_keeps_its_place():
     found = explain(pd.concat([whole[(whole["receiver_cut"] != "two") | (whole["control"] != "")], failed]))
     assert "works in B at both cuts" in explain(whole).verdict
     assert "works in B at one, " in found.verdict
-    assert "; of two nothing is known." in found.verdict
+    assert "; at two there is no answer." in found.verdict
 
 
 # --- tables, units, text
@@ -224,16 +224,16 @@ def test_a_cut_whose_trial_failed_keeps_its_place():
 def test_a_loss_is_better_where_it_is_lower():
     found = table((0.30, 0.9), {"untrained sender": 2.0}, own=0.25, unit="nats").assign(score="loss")
     said = explain(found, score="loss", margin=0.1)
-    assert said.verdict.startswith("A works in B at one, at most 0.055 nats below B; at two it does not.")
+    assert said.verdict.startswith("A works in B at one, at most 0.055 nats worse than B; at two it does not.")
     answers = dict(said.answers)
-    assert answers["Does A → B work?"] == "Yes at one: within 0.1 nats of B. No at two: at least 0.645 nats below."
-    assert answers["Does it need a trained A?"] == "Yes at one (with an untrained A 1.700 nats worse)."
+    assert answers["Does A → B work?"] == "Yes at one: within 0.1 nats of B. No at two: at least 0.645 nats worse."
+    assert answers["Does it need a trained A?"] == "Yes at one that work (with an untrained A it is 1.700 nats worse)."
 
 
 def test_seams_of_a_matrix_are_named_by_both_cuts():
     rows = [row("one", 0.94), row("one", 0.80, sender_cut="two", sender_depth=1.0), row("one", 0.1, "clustered noise")]
     said = explain(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
-    assert "works in B at one, at most 1.5 points below B; at two → one it does not." in said.verdict
+    assert "works in B at one, at most 1.5 points worse than B; at two → one it does not." in said.verdict
 
 
 def test_the_first_screen_and_the_whole_text():
@@ -241,10 +241,10 @@ def test_the_first_screen_and_the_whole_text():
     assert str(said) == (
         "A → B on d/score, 2 cuts, 1,000 test samples (B alone: 95.0 %)\n\n"
         "Does A → B work?           Yes at both cuts: within 3 points of B.\n"
-        "Does it need a trained A?  Yes at both cuts (with an untrained A 44.0 points worse, or more).\n"
-        "Does it need a trained B?  Not tried: the control 'untrained receiver' asks it.\n\n"
-        "So: A works in B at both cuts, at most 1.5 points below B. "
-        "Everywhere this is shown to need what A has learned."
+        "Does it need a trained A?  Yes at both cuts (with an untrained A it is 44.0 points worse, or more).\n"
+        "Does it need a trained B?  Not measured: add the control 'untrained receiver'.\n\n"
+        "So: A works in B at both cuts, at most 1.5 points worse than B. "
+        "At both cuts it does clearly worse with A untrained."
     )
     assert re.match(
         re.escape(str(said)) + r"\n\nWhat must not be concluded\n- .*\n\nWhat was not tried\n- ", said.full, re.DOTALL
@@ -305,13 +305,15 @@ def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned)
 def test_no_answer_rests_on_a_fit_that_had_not_converged_but_is_counted():
     planted = table((0.5, 0.5), LOW | {"untrained sender": 0.5})
     plain = planted["control"] == ""
-    assert explain(planted).verdict == "A does not work in B at any of 2 cuts: it is at least 44.5 points below."
+    assert explain(planted).verdict == "A does not work in B at any of 2 cuts: it is at least 44.5 points worse."
     planted.loc[plain & (planted["receiver_cut"] == "one"), "converged"] = False
     said = explain(planted)
-    assert "at two it does not; one is too close to call" in said.verdict
-    assert one(said.warnings, "1 of 2 cuts had not converged; its penalty is an upper bound.")
+    assert "at two it does not; at one this is undecided" in said.verdict
+    assert one(said.warnings, "The fit at 1 of 2 cuts had not converged; its penalty is an upper bound.")
     planted.loc[plain, "converged"] = False
-    assert one(explain(planted).warnings, "2 of 2 cuts had not converged; their penalties are upper bounds.")
+    assert one(
+        explain(planted).warnings, "The fits at 2 of 2 cuts had not converged; their penalties are upper bounds."
+    )
     none(explain(planted).not_concluded, "that A lacks what B needs")
 
 
@@ -320,7 +322,9 @@ def test_a_fit_that_never_knows_says_of_nothing_that_it_does_not_work(fit):
     said = explain(table((0.5, 0.5), fit=fit, converged=None))
     assert said.verdict.startswith("A is not shown to work in B at any of 2 cuts")
     assert fit in one(said.not_concluded, "never says whether it has converged")
-    assert one(said.warnings, f"{fit} never says whether it has converged, so 2 cuts that it leaves behind may still")
+    assert one(
+        said.warnings, f"{fit} cannot report whether it has converged, so a better fit might still work at 2 cuts."
+    )
 
 
 def apart(low: float, high: float) -> dict[str, float]:

@@ -60,7 +60,7 @@ def test_a_run_is_shown_by_its_folder_its_store_and_its_table(tmp_path: Path) ->
     for source in (tmp_path / "run", str(tmp_path / "run"), suture.Store(tmp_path / "run"), table):
         assert plot(source).axes[0].get_ylabel() == "test accuracy (%)"
         assert report(source, tmp_path / "a.html").is_file()
-    assert "was not tried" in table._repr_html_()  # without controls
+    assert "was not measured" in table._repr_html_()  # without controls
     assert type(table[table["control"] == ""]) is pd.DataFrame
 
 

@@ -53,7 +53,7 @@ def test_the_page_has_hollow_points_rings_and_a_count() -> None:
     table = unfinished(curve_table())
     page = render(run_of(table))
     assert f"A hollow point, and ° in the tables, means {OPEN}." in page
-    assert "2 of 4 cuts had not converged; their penalties are upper bounds." in page
+    assert "The fits at 2 of 4 cuts had not converged; their penalties are upper bounds." in page
     told = [title for title in re.findall(r"<title>(.*?)</title>", page) if "(not converged)" in title]
     assert {title.split(",")[0] for title in told} == {"stem", "layer2.0"}
     matrix = render(run_of(unfinished(matrix_table())))

@@ -1,4 +1,4 @@
-"""``suture demo``: two small networks on handwritten digits in clutter, stitched at six cuts, with controls.
+"""``suture demo``: two small networks on handwritten digits in clutter, stitched at five cuts, with controls.
 
 Plain digits are too easy: an untrained network reads 97 % of them, so that nothing can be shown to be needed. Here
 each digit lies anywhere in a picture of 16×16 pixels, among scraps of others and noise. The three answers can then be
@@ -143,7 +143,7 @@ def demo(chosen: Namespace) -> int:
     """Stitch two small networks on handwritten digits in clutter.
 
     Train two small networks on scikit-learn's handwritten digits, drawn anywhere among scraps of others, stitch them at
-    five cuts, with controls, print the table and the answers and write them, with a figure, to a folder. It takes a few
+    five cuts, with controls, then print the table and the answers, and save both with a figure. It takes a few
     minutes and downloads nothing.
     """
     from suture.data import load_data

@@ -20,10 +20,10 @@ SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"  #: of c
         "--margin",
         type=float,
         metavar="M",
-        help="how much worse than its receiver a network may be that works; by default 3 pp",
+        help="largest penalty at which a stitched network still counts as working; by default 3 pp",
     ),
     option("--chance", type=float, metavar="SCORE", help="the score of guessing, such as 0.1"),
-    option("--full", action="store_true", help="also what must not be concluded, and what was not tried"),
+    option("--full", action="store_true", help="also list what must not be concluded and what was not tried"),
     JSON,
     examples=("suture explain runs/ab", "suture explain runs/ab --margin 1 --full"),
 )

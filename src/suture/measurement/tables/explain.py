@@ -43,14 +43,14 @@ _RULED_OUT = {
     "itself": "that the stitch does more than align, or costs something by itself (smith2024, section 4.3)",
     "untrained sender": "that any features would do, learned or not (bansal2021, section 2)",
     "untrained receiver": "that the stitch alone does the receiver's work (hernandez2022, section 1.5)",
-    "shuffled pairs": "that the stitch is fitted by what all samples have in common",
+    "shuffled pairs": "that the stitch only learned what all samples share",
     NOISE: "that telling the classes apart is all it takes (smith2024, section 4.2)",
     "linear probe": "that the sender's layers already solve the task, and the receiver's add nothing",
 }
-_SIMILARITY = "similarity indices: would say whether the two say the same of the same samples (suture.compare)"
+_SIMILARITY = "similarity indices: would show whether the two represent the samples alike (suture.compare)"
 _RANK = (
-    "numerical rank: would say whether the receiver finds as many dimensions in what it is sent as in its own "
-    "activations (smith2024, section 4.1; suture_papers.complexity)"
+    "numerical rank: would show whether stitched activations have as many dimensions as the receiver's own "
+    "(smith2024, section 4.1; suture_papers.complexity)"
 )
 
 
@@ -135,7 +135,11 @@ def explain_reading(
         *_untried(pairs),
         *([_SIMILARITY] if similarities is None else _not_calibrated(similarities)),
         *([_RANK] if ranks is None else []),
-        *([f"{failed} trial{'s' * (failed > 1)} failed, and of them nothing is said"] if failed else []),
+        *(
+            [f"{failed} trial{'s' * (failed > 1)} failed and {'are' if failed > 1 else 'is'} left out"]
+            if failed
+            else []
+        ),
     ]
     return Explanation(
         say.say_title(reading),
@@ -155,8 +159,8 @@ def _overrated(pair: Curve, answered: Answered, every: tuple[Curve, ...]) -> Ite
     sender, receiver, penalty = pair.sender, pair.receiver, pair.penalties()
     if answered["works"].are(YES).any() and sender != receiver:
         yield (
-            f"{pair}: that {sender} and {receiver} represent the same, where it works: networks that use different "
-            "information can be stitched, too (smith2024, sections 4.1, 4.2 and 5)."
+            f"{pair}: that {sender} and {receiver} represent the same thing, where it works: networks that use "
+            "different information can be stitched, too (smith2024, sections 4.1, 4.2 and 5)."
         )
     if (costly := answered["works"].are(NO)).any():
         yield (
@@ -167,7 +171,7 @@ def _overrated(pair: Curve, answered: Answered, every: tuple[Curve, ...]) -> Ite
     if better.any() and sender != receiver:
         back = [other for other in every if (other.sender, other.receiver) == (receiver, sender)]
         reverse = any((other.penalties().high < 0).any() for other in back)
-        also = f"{back[0]} beats {sender}, too" if reverse else f"stitching {receiver} → {sender} may say the reverse"
+        also = f"{back[0]} beats {sender}, too" if reverse else f"{sender} may be beaten in the other direction, too"
         yield (
             f"{pair}: that {sender} represents more than {receiver}, where the stitched network is better than "
             f"{receiver} ({_listed(pair, better)}): {also} (smith2024, section 4.3)."
@@ -176,8 +180,14 @@ def _overrated(pair: Curve, answered: Answered, every: tuple[Curve, ...]) -> Ite
     open_ = pair.is_open("itself")
     for where, claim in (
         (own.high < 0, "that the stitch only aligns: {} stitched to itself is better than {} (smith2024, section 4.3)"),
-        ((own.low > margin) & ~open_, "that a penalty is the sender's: {} stitched to itself is worse than {}"),
-        ((own.low > margin) & open_, "that a penalty is the sender's: {} stitched to itself had not converged to {}"),
+        (
+            (own.low > margin) & ~open_,
+            f"that {sender} causes the penalty: {{}} stitched to itself is also worse than {{}}",
+        ),
+        (
+            (own.low > margin) & open_,
+            f"that {sender} causes the penalty: {{}} to itself is also worse than {{}}, as yet",
+        ),
     ):
         if where.any():
             yield f"{pair}: {claim.format(receiver, receiver)}, the penalty {_numbers(pair, where, own)}."
@@ -265,7 +275,7 @@ def _index(pair: Curve, answered: Answered, similarities: pd.DataFrame | None) -
                 said[claim].append(f"{name}, calibrated ({listed})")
     for claim, names in said.items():
         if names:
-            yield f"{pair}: that {pair.sender} and {pair.receiver} {claim}: by {', '.join(names)} it is the reverse."
+            yield f"{pair}: that {pair.sender} and {pair.receiver} {claim}: {', '.join(names)} says the opposite."
 
 
 def _not_calibrated(similarities: pd.DataFrame) -> Iterator[str]:

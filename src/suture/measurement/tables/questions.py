@@ -1,8 +1,8 @@
-"""Five questions about each seam, answered one by one: yes, no, or too close to call, with the difference behind it.
+"""Five questions about each seam, answered one by one: yes, no, or undecided, with the difference behind it.
 
 1. *Does it work?* Is the stitched network as good as its receiver: is the penalty below the margin?
 2. *Does it need what the sender has learned?* Is it better, by more than the margin, than with an untrained sender?
-3. *Does it need what the receiver has learned?* Likewise, than with an untrained receiver.
+3. *Does it need what the receiver has learned?* Is it better, by more than the margin, than with an untrained receiver?
 4. *Does it need the right pairs?* Does a stitch that was fitted to shuffled pairs fall to guessing?
 5. *Whose mistakes does it make?* Those of the sender, of the receiver, of both, or of neither.
 
@@ -14,7 +14,7 @@ Mistakes tell more, since two networks that have the class right need not be wro
 
 Differences are paired over the scored samples wherever the outcomes of both are kept (``Curve.ahead_of``), and their
 intervals are of 95 %. The answer is *yes* if the interval lies wholly on one side of the margin, *no* if it lies wholly
-on the other, else *too close to call*. A mark is of one seam. What is counted over seams is corrected by Holm's method
+on the other, else *undecided*. A mark concerns one seam. What is counted over seams is corrected by Holm's method
 (Holm 1979) over the seams, and over questions 2 and 3 together, so that a count is wrong in at most 5 % of readings.
 
 What had not converged may still gain. A penalty is then an upper bound: it may show that a seam works, never that it
@@ -22,8 +22,8 @@ does not. A control that had not converged is beaten only by more than the margi
 what its fit said of its last doubling, ``gained`` and its standard error. A fit that says nothing may still gain the
 most that it fell short by where it was judged (``SHORTFALL``); of any other the question stays open.
 
-*Whose mistakes.* κ is Cohen's κ of being right or wrong on the same samples (Geirhos, Meding & Wichmann 2020). Two
-networks that have nothing in common but hard samples agree by κ(A, B). Mistakes are the sender's if κ(stitched, A) is
+*Whose mistakes.* κ is Cohen's κ of being right or wrong on the same samples (Geirhos, Meding & Wichmann 2020). The
+baseline is κ(A, B): how far the two networks agree without a stitch. Mistakes are the sender's if κ(stitched, A) is
 certainly above that, the receiver's if κ(stitched, B) is, both over the same samples.
 """
 
@@ -44,8 +44,8 @@ Question = Literal["works", "sender", "receiver", "pairs", "mistakes"]
 QUESTIONS: tuple[Question, ...] = ("works", "sender", "receiver", "pairs", "mistakes")
 CONTROL = {"sender": "untrained sender", "receiver": "untrained receiver", "pairs": "shuffled pairs"}
 
-YES, NO, CLOSE, UNASKED = "yes", "no", "too close to call", ""
-SENDERS, RECEIVERS, BOTH, NEITHER = "the sender's", "the receiver's", "both", "neither"
+YES, NO, CLOSE, UNASKED = "yes", "no", "undecided", ""
+SENDERS, RECEIVERS, BOTH, NEITHER = "the sender's", "the receiver's", "both networks'", "neither network's"
 
 #: pp by which a fit that never says whether it has converged fell short, at most, of the best known stitch at the seams
 #: of ``benchmarks/results/reference``.
@@ -77,7 +77,7 @@ class Answers:
 
     @property
     def asked(self) -> Mask:
-        """Where there is an answer, be it that it is too close to call."""
+        """Where there is an answer, even if that is *undecided*."""
         return ~self.are(UNASKED)
 
 

@@ -32,24 +32,25 @@ FEW = 3  #: seams that a sentence names
 MOST = 6  #: seams that a list names
 _LETTERS = 10  #: of the name of a network, from which on a strip says sender or receiver
 _LATE = "Late → early (sender cut at least as deep as receiver cut)"
+_ROLES: tuple[Question, Question] = ("sender", "receiver")
 _SHORT: dict[Question, str] = {
     "works": "works",
     "sender": "needs trained {sender}",
     "receiver": "needs trained {receiver}",
-    "pairs": "needs right pairs",
+    "pairs": "needs the right pairs",
     "mistakes": "whose mistakes",
 }
 
 
 def name_question(reading: Reading, question: Question) -> str:
     """Return a question in two or three words, as the row of a strip: ``needs trained A``."""
-    names = dict(zip(("sender", "receiver"), _names(reading), strict=True))
+    names = dict(zip(_ROLES, _bare_names(reading), strict=True))
     short = {role: name if len(name) <= _LETTERS else role for role, name in names.items()}
     return _SHORT[question].format(**short)
 
 
 def say_mark(reading: Reading, question: Question, mark: str) -> str:
-    """Return an answer in words: ``yes``, ``too close to call``, ``A's``."""
+    """Return an answer in words: ``yes``, ``undecided``, ``A's``."""
     sender, receiver = _names(reading)
     return {SENDERS: f"{sender}'s", RECEIVERS: f"{receiver}'s"}.get(mark, mark or "not asked")
 
@@ -76,6 +77,7 @@ def headline(reading: Reading) -> str:
 
 def _say_works(reading: Reading) -> str:
     sender, receiver = _names(reading) if len(reading.pairs) == 1 else ("One network", "another")
+    own = receiver if len(reading.pairs) == 1 else "the receiver"
     yes, no = reading.count("works", YES), reading.count("works", NO)
     there = ~reading.are("works", UNASKED)
     rest, n = there & ~yes & ~no, len(there)
@@ -83,12 +85,12 @@ def _say_works(reading: Reading) -> str:
     others = "".join(_others(reading, no, rest, ~there))
     if yes.any():
         high = float(penalty.high[yes].max())
-        below = f"at most {_size(reading, high)} {unit} below {receiver}" if high > 0 else f"never below {receiver}"
-        return f"{sender} works in {receiver} {at(reading, yes, n)}, {below}{others}."
+        worse = f"at most {_size(reading, high)} {unit} worse than {own}" if high > 0 else f"not worse than {own} there"
+        return f"{sender} works in {receiver} {at(reading, yes, n)}, {worse}{others}."
     least = float(np.nanmin(penalty.low[there]))
     where = f"at any of {say_count(n, reading.one)}" if n > 1 else f"at {named(reading, there)}"
     if no.sum() == n:
-        return f"{sender} does not work in {receiver} {where}: it is at least {_size(reading, least)} {unit} below."
+        return f"{sender} does not work in {receiver} {where}: it is at least {_size(reading, least)} {unit} worse."
     return f"{sender} is not shown to work in {receiver} {where}{others}."
 
 
@@ -96,9 +98,9 @@ def _others(reading: Reading, no: Mask, rest: Mask, unasked: Mask) -> Iterator[s
     if no.any():
         yield f"; at {_some(reading, no)} it does not"
     if rest.any():
-        yield f"; {_some(reading, rest)} {'is' if rest.sum() == 1 else 'are'} too close to call"
+        yield f"; at {_some(reading, rest)} this is undecided"
     if unasked.any():
-        yield f"; of {_some(reading, unasked)} nothing is known"
+        yield f"; at {_some(reading, unasked)} there is no answer"
 
 
 def _say_needs(reading: Reading) -> Iterator[str]:
@@ -106,47 +108,47 @@ def _say_needs(reading: Reading) -> Iterator[str]:
     works = reading.count("works", YES)
     if not works.any():
         return
-    sender, receiver = _names(reading)
-    tried = {role: (works & ~reading.are(role, UNASKED)).any() for role in ("sender", "receiver")}
-    if not any(tried.values()):
-        yield "Whether that needs what either has learned was not tried: it takes the controls with untrained networks."
+    names = dict(zip(_ROLES, _names(reading), strict=True))
+    tried = [role for role in _ROLES if (works & ~reading.are(role, UNASKED)).any()]
+    if not tried:
+        yield "Whether it needs trained networks was not measured: that takes the controls with untrained networks."
         return
-    names = {"sender": sender, "receiver": receiver}
-    no = {role: reading.count(role, NO) & works for role in names}  # type: ignore[arg-type]
-    yes = {role: reading.count(role, YES) & works for role in names}  # type: ignore[arg-type]
-    if all(tried.values()):
-        both, what = yes["sender"] & yes["receiver"], "what both have learned"
+    yes, no = ({role: reading.count(role, mark) & works for role in tried} for mark in (YES, NO))
+    either = " or ".join(names[role] for role in tried)
+    parts = [(np.logical_and.reduce([yes[role] for role in tried]), f"it does clearly worse with {either} untrained")]
+    if len(tried) == 2:
+        one, other = tried
+        parts.append((no[one] & no[other], "it does as well with either network untrained"))
+        for role, rest in ((one, other), (other, one)):
+            parts += [
+                (no[role] & ~no[rest], f"it does as well with {names[role]} untrained"),
+                (
+                    yes[role] & ~yes[rest] & ~no[rest],
+                    f"it does clearly worse with {names[role]} untrained (with {names[rest]} untrained: undecided)",
+                ),
+            ]
     else:
-        (role,) = (role for role, done in tried.items() if done)
-        both, what = yes[role], f"what {names[role]} has learned"
-    neither = no["sender"] & no["receiver"]
-    parts = [
-        (both, f"this is shown to need {what}"),
-        (no["receiver"] & ~neither, f"an untrained {receiver} does as well"),
-        (no["sender"] & ~neither, f"an untrained {sender} does as well"),
-        (neither, f"an untrained {sender} does as well, and so does an untrained {receiver}"),
-    ]
-    rest = works & ~both & ~no["sender"] & ~no["receiver"]
-    if (rest == works).all():
-        yield f"Whether that needs {what} is too close to call."
+        parts.append((no[tried[0]], f"it does as well with {names[tried[0]]} untrained"))
+    known = np.logical_or.reduce([where for where, _ in parts])
+    if not known.any():
+        yield f"Whether it does worse with {either} untrained is undecided."
         return
-    parts.append((rest, "it is too close to call"))
-    said = [f"{_place(reading, where, works)} {words}" for where, words in parts if where.any()]
-    text = "; ".join(said)
+    parts.append((works & ~known, "this is undecided"))
+    text = "; ".join(f"{_place(reading, where, works)} {words}" for where, words in parts if where.any())
     yield f"{text[0].upper()}{text[1:]}."
 
 
 def _place(reading: Reading, where: Mask, of: Mask) -> str:
-    """Say where among other seams something holds: ``there``, ``at the last 2``, ``at 3``."""
-    n = int(where.sum())
+    """Say where among other seams something holds: ``there``, ``at the last 2 cuts``, ``at 3 of these cuts``."""
+    n, one, part = int(where.sum()), reading.one, "" if of.all() else " of these"
     if n == of.sum():
-        return "there" if n == 1 else "everywhere" if n == len(of) else "at both" if n == 2 else f"at all {n}"
-    places = np.flatnonzero(of)
-    held = where[places]
+        return "there" if n == 1 else f"at both {one}s" if n == 2 else f"at all {say_count(n, one)}"
+    held = where[np.flatnonzero(of)]
     first, last = held[:n].all(), held[-n:].all()
-    if len(reading.pairs) > 1 or n == 0 or first == last:
-        return f"at {n}"
-    return f"at the {'first' if first else 'last'}{f' {n}' if n > 1 else ''}"
+    if len(reading.pairs) > 1 or first == last:
+        return f"at {n}{part} {one}{'s' * (n > 1 or bool(part))}"
+    end = "first" if first else "last"
+    return f"at the {end}{f' {n}' if n > 1 else ''}{part} {one}{'s' * (n > 1 or bool(part))}"
 
 
 # --- question by question ---------------------------------------------------------------------------------------------
@@ -167,13 +169,13 @@ def say_title(reading: Reading) -> str:
 
 def say_answers(reading: Reading) -> list[tuple[str, str]]:
     """Return each question that can be asked, and its answer in words and numbers."""
-    sender, receiver = _names(reading)
+    (sender, receiver), bare = _names(reading), _bare_names(reading)
     questions: dict[Question, tuple[str, str]] = {
         "works": (f"Does {sender} → {receiver} work?", _answer_works(reading)),
-        "sender": (f"Does it need a trained {sender}?", _answer_need(reading, "sender")),
-        "receiver": (f"Does it need a trained {receiver}?", _answer_need(reading, "receiver")),
-        "pairs": ("Does it need right pairs?", _answer_pairs(reading)),
-        "mistakes": ("Whose mistakes?", _answer_mistakes(reading)),
+        "sender": (f"Does it need a trained {bare[0]}?", _answer_need(reading, "sender")),
+        "receiver": (f"Does it need a trained {bare[1]}?", _answer_need(reading, "receiver")),
+        "pairs": ("Does it need the right pairs?", _answer_pairs(reading)),
+        "mistakes": ("Whose mistakes does it make?", _answer_mistakes(reading)),
     }
     return [said for said in questions.values() if said[1]]
 
@@ -186,35 +188,37 @@ def _answer_works(reading: Reading) -> str:
         said.append(f"Yes {at(reading, yes, n)}: within {_margin(reading)} of {receiver}.")
     if no.any():
         least = _size(reading, float(reading.behind("works").low[no].min()))
-        said.append(f"No {at(reading, no, n)}: at least {least} {unit_of(reading)} below.")
+        said.append(f"No {at(reading, no, n)}: at least {least} {unit_of(reading)} worse.")
     return " ".join([*said, *_say_rest(reading, there & ~yes & ~no, n)])
 
 
 def _say_rest(reading: Reading, rest: Mask, n: int) -> Iterator[str]:
-    """Say at how many of ``n`` seams it is too close to call, if at any."""
+    """Say at how many of ``n`` seams it is undecided, if at any."""
     if rest.any():
-        yield f"Too close to call {at(reading, rest, n)}."
+        yield f"Undecided {at(reading, rest, n)}."
 
 
 def _answer_need(reading: Reading, role: Question) -> str:
-    sender, receiver = _names(reading)
-    name = sender if role == "sender" else receiver
+    name = _bare_names(reading)[role == "receiver"]
     works = reading.count("works", YES)
     there = works & ~reading.are(role, UNASKED)
     if not works.any():
         return ""
     if not there.any():
-        return f"Not tried: the control '{CONTROL[role]}' asks it."
+        return f"Not measured: add the control '{CONTROL[role]}'."
     yes, no = reading.count(role, YES) & works, reading.count(role, NO) & works
     n, said = int(there.sum()), []
+    few = " that work" if n < len(works) else ""
     ahead, unit = reading.behind(role), unit_of(reading)
     if yes.any():
         least = float(ahead.value[yes].min())
         by = f"{_size(reading, least)} {unit} worse{', or more' if yes.sum() > 1 else ''}"
-        said.append(f"Yes {at(reading, yes, n)} (with an untrained {name} {by}).")
+        said.append(f"Yes {at(reading, yes, n)}{few} (with an untrained {name} it is {by}).")
     if no.any():
-        why = f"an untrained {name} does as well" if role == "sender" else f"the stitch does {name}'s work"
-        said.append(f"{'Not' if yes.any() else 'No,'} {at(reading, no, n)}: there {why}.")
+        why = (
+            f"an untrained {name} does as well" if role == "sender" else f"the stitch does {_names(reading)[1]}'s work"
+        )
+        said.append(f"{'Not' if yes.any() else 'No,'} {at(reading, no, n)}{few}: there {why}.")
     return " ".join([*said, *_say_rest(reading, there & ~yes & ~no, n)])
 
 
@@ -243,7 +247,7 @@ def _answer_mistakes(reading: Reading) -> str:
         if (where := reading.are("mistakes", mark)).any():
             said.append(f"{say_mark(reading, 'mistakes', mark)} {at(reading, where, n)}")
     if (rest := reading.are("mistakes", CLOSE)).any():
-        said.append(f"too close to call {at(reading, rest, n)}")
+        said.append(f"undecided {at(reading, rest, n)}")
     text = ", ".join(said)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
@@ -256,8 +260,8 @@ def say_trouble(reading: Reading) -> list[str]:
     said = []
     if (kept := reading.are("pairs", NO)).any():
         said.append(
-            f"Warning: {_some(reading, kept, named_up_to=FEW)} did not need the right pairs: "
-            f"{_shuffled(reading, kept)}, so nothing there is owed to what the sender says of each sample."
+            f"Warning: at {_some(reading, kept, named_up_to=FEW)} {_shuffled(reading, kept)}. Part of the success "
+            "there may not depend on which sample the sender is given."
         )
     said += say_open(reading.gather(lambda pair: pair.is_open()).astype(bool), f"{reading.one}s")
     roles: tuple[Question, ...] = ("sender", "receiver")
@@ -266,15 +270,15 @@ def say_trouble(reading: Reading) -> list[str]:
         near = reading.are(role, CLOSE) & (gain > 0) & (reading.behind(role).low > (reading.margin or 0))
         if near.any():
             said.append(
-                f"Fits of the control '{CONTROL[role]}' had not converged at "
-                f"{_some(reading, near, named_up_to=FEW)}: they may gain more than they are behind."
+                f"At {_some(reading, near, named_up_to=FEW)} the control '{CONTROL[role]}' had not converged; "
+                "fitted for longer it might catch up."
             )
     fits = dict.fromkeys(fit for pair in reading.pairs if (fit := pair.never_known))
     behind = (reading.gather(lambda pair: pair.penalties().low) > (reading.margin or 0)) & reading.are("works", CLOSE)
     if fits and behind.any():
         said.append(
-            f"{' and '.join(fits)} never says whether it has converged, so {_some(reading, behind)} that it leaves "
-            "behind may still work."
+            f"{' and '.join(fits)} cannot report whether it has converged, so a better fit might still work at "
+            f"{_some(reading, behind)}."
         )
     return said
 
@@ -284,9 +288,11 @@ def say_open(where: Mask, many: str) -> list[str]:
     count = int(where.sum())
     if not count:
         return []
-    which = f"The {many.removesuffix('s')}" if len(where) == 1 else f"{count} of {len(where)} {many}"
     bounds = "its penalty is an upper bound" if count == 1 else "their penalties are upper bounds"
-    return [f"{which} had not converged; {bounds}."]
+    if len(where) == 1:
+        return [f"The fit had not converged; {bounds}."]
+    of = "of" if many == "trials" else "at"
+    return [f"The fit{'s' * (count > 1)} {of} {count} of {len(where)} {many} had not converged; {bounds}."]
 
 
 # --- below tables -----------------------------------------------------------------------------------------------------
@@ -352,12 +358,18 @@ def _say_depth(shown: Matrix) -> Iterator[str]:
 # --- words and numbers ------------------------------------------------------------------------------------------------
 
 
+def _bare_names(reading: Reading) -> tuple[str, str]:
+    """Return the names as they stand after an article."""
+    sender, receiver = _names(reading)
+    return (sender, receiver) if len(reading.pairs) == 1 else ("sender", "receiver")
+
+
 def _names(reading: Reading) -> tuple[str, str]:
     """Return what sender and receiver are called; of several pairs, in general."""
     pairs = reading.pairs
     if len(pairs) == 1:
         return pairs[0].sender, pairs[0].receiver
-    return "sender", "receiver"
+    return "the sender", "the receiver"
 
 
 def at(reading: Reading, where: Mask, n: int) -> str:
@@ -368,7 +380,7 @@ def at(reading: Reading, where: Mask, n: int) -> str:
         return f"at {every}" if n > 1 else f"at {reading.seams[places[0]]}"
     if len(reading.pairs) == 1 and reading.kind == "curve" and count > 2:
         if places[-1] == count - 1:
-            return f"up to {reading.seams[places[-1]]}"
+            return f"up to and including {reading.seams[places[-1]]}"
         if places[0] == len(where) - count:
             return f"from {reading.seams[places[0]]} on"
     if count <= FEW and len(reading.pairs) == 1:
@@ -399,7 +411,8 @@ def unit_of(reading: Reading) -> str:
 
 
 def _margin(reading: Reading) -> str:
-    return f"{reading.margin:g} {unit_of(reading)}".strip()
+    unit = unit_of(reading)
+    return f"{reading.margin:g} {unit.removesuffix('s') if reading.margin == 1 and unit == 'points' else unit}".strip()
 
 
 def _size(reading: Reading, value: float) -> str:

@@ -512,7 +512,7 @@ _WORKS: dict[str, dict[str, Any]] = {
     NO: {"facecolor": "#F2C5A2"},
     CLOSE: {"facecolor": "#DCDCDC"},
 }
-_SAID = {YES: "works", NO: "does not work", CLOSE: "too close to call"}
+_SAID = {YES: "works", NO: "does not work", CLOSE: "undecided"}
 _AS_WELL: dict[str, Any] = {"marker": "o", "color": "#222222", "linestyle": "none", "markerfacecolor": "white"}
 
 

@@ -76,10 +76,12 @@ def say_asked(table: pd.DataFrame, question: str = "") -> str:
     used = plain if len(plain) else table
     n = used["n"].dropna()
     how = f" ({int(n.iloc[0]):,} samples)" if len(n) else ""
-    usual = f"What is the representation of {_listed(senders, 4)} worth to {_listed(receivers, 4)}? "
+    usual = f"How useful is the representation of {_listed(senders, 4)} to {_listed(receivers, 4)}? "
     many = say_count(len(seams), "cut" if same else "seam")
     fitted, scored = (_listed(_held(used, column), 3) for column in ("fit_data", "score_data"))
-    return f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{how}."
+    return (
+        f"{question or usual}Measured at {many}{beside}, with stitches fitted on {fitted} and scored on {scored}{how}."
+    )
 
 
 def settings(table: pd.DataFrame) -> Facts:

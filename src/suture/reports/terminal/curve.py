@@ -59,7 +59,7 @@ def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
     order = sorted(held, key=lambda one: list(MARKS).index(one[0]))
     legend = [f"{MARKS[mark].glyph} {said}" for mark, said in order]
     if any(reading.assumed(question).any() for question in questions):
-        legend.append("° its control had not converged, but is behind by more than it may gain")
+        legend.append("° the control had not converged, but is further behind than it could still gain")
     return ["", made, Text(", ".join(legend), style="dim")]
 
 
@@ -211,7 +211,7 @@ def cuts_table(cuts: "Cuts") -> Table:
 
 def dropped_table(cuts: "Cuts") -> Table:
     """Show a row per tensor that is no cut, and why."""
-    return lay_out(("no cut", "because"), cuts.dropped.items())
+    return lay_out(("not a cut", "reason"), cuts.dropped.items())
 
 
 def one_line(text: str) -> str:
