@@ -123,7 +123,7 @@ def test_complexity_of_a_run_and_what_explain_makes_of_it(run: Run, measured: st
     code, out, err = run(f"complexity {measured} --data digits --networks zoo:convnet,width=2")
     assert (code, out) == (2, "")
     assert "has stitched no such network with these weights; its networks: a, b" in err
-    code, out, _ = run(f"explain {measured}")
+    code, out, _ = run(f"explain {measured} --full")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     assert "a → b" in out
@@ -148,8 +148,8 @@ def test_explain_as_json(run: Run, measured: str) -> None:
     code, out, _ = run(f"explain {measured} --margin 5 --chance 0.1 --json")
     assert code == 0
     content = json.loads(out)
-    assert set(content) == {"verdict", "holds", "not_concluded", "missing"}
-    assert content["holds"][0].startswith("Warning: a alone is right on ")
+    assert set(content) == {"title", "verdict", "answers", "warnings", "not_concluded", "missing"}
+    assert content["warnings"][0].startswith("Warning: a alone is right on ")
     code, _, err = run(f"explain {measured} --margin -1")
     assert (code, "a penalty that counts as none is at least 0" in err) == (2, True)
 

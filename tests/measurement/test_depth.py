@@ -143,7 +143,7 @@ def test_seeds_are_averaged_first() -> None:
 def test_a_cell_has_what_tells_it_apart_and_its_numbers_and_no_more() -> None:
     matrix = ["study", "sender", "receiver", "stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
     place = ["sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]
-    numbers = ["trials", "failed", "open", "apart", "stitched", "sender_score", "receiver_score"]
+    numbers = ["trials", "failed", "open", "stitched", "sender_score", "receiver_score"]
     assert list(cells(tabled([[0.0]])).columns) == [*matrix, *place, *numbers]
 
 

@@ -168,8 +168,8 @@ def test_an_index_that_disagrees():
     alike, unlike = 0.9, 0.02
     none(explain(found, similarities("own", (alike, unlike))).not_concluded, "says the opposite")
     denied = explain(found, similarities("own", (unlike, alike))).not_concluded
-    assert f"by own, calibrated (one {unlike:.2f}) says" in one(denied, "that A and B are alike, where it works")
-    assert f"by own, calibrated (two {alike:.2f}) says" in one(denied, "that A and B differ, where it does not")
+    assert f"own, calibrated (one {unlike:.2f}) says" in one(denied, "that A and B are alike, where it works")
+    assert f"own, calibrated (two {alike:.2f}) says" in one(denied, "that A and B differ, where it does not")
     for nothing in (similarities("own", (np.nan, np.nan)), similarities("own", (0.3, 0.7), half=0.3)):
         none(explain(found, nothing).not_concluded, "says the opposite")
 

@@ -335,7 +335,7 @@ def test_a_difference_of_losses_is_positive_where_the_second_is_better_and_says_
     cut_short = replace(two, table=two.table.assign(converged=False, fit="Converged()"))
     (table, *_), said, _ = compare_runs.compare(one, cut_short, ("one", "two"))
     assert not any("certainly worse" in sentence for sentence in said)
-    assert any(sentence.startswith("two: 2 of 2 cuts had not converged") for sentence in said)
+    assert any(sentence.startswith("two: The fits at 2 of 2 cuts had not converged") for sentence in said)
     assert all(cells[1][0].endswith("°") and cells[2][0].endswith("°") for _, cells in table.rows)
     assert f"° means {OPEN}" in table.caption
 
