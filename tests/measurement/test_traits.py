@@ -114,7 +114,7 @@ def test_localise_scores_on_what_the_trait_makes_and_fits_on_the_data():
         assert t.key == replace(t, judged_on=None).key
 
 
-@each("given", [(), "none", (controls.shuffled_pairs,), (controls.untrained_both, controls.itself), "all", None])
+@each("given", [(), "none", (controls.shuffled_pairs,), (controls.untrained_both, controls.itself), "default"])
 def test_the_control_without_the_trait_is_planned_at_every_cut_whatever_was_chosen(given):
     a, b = hybrids()
     cuts = ["relu", "hidden"]
