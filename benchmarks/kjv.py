@@ -620,8 +620,8 @@ print(suture.explain(suture.run(suture.curve(a, b, data=data, at="transformer.h.
 
 ![Nats per byte and penalty behind every block of one GPT-2 stitched into another, with controls](images/kjv-curve.png)
 
-The figure gives no cut a verdict, because no fit had converged. `explain`, below, calls a seam compatible even so if
-the upper bound is within 0.05 nats. The penalty in nats per byte, by the default fit (`{fit_of_curve}`) and by least
+No fit had converged, so a penalty is an upper bound, and `explain` says that a cut works only if that bound is within
+0.05 nats. The penalty in nats per byte, by the default fit (`{fit_of_curve}`) and by least
 squares to the receiver's activations alone; and the nats per byte of the controls:
 
 {curve}

@@ -356,7 +356,7 @@ def test_a_control_that_cannot_be_made_is_left_out_with_its_reason():
     assert {str(one.message).partition(" is")[0].removeprefix("the control ") for one in said} == {
         *("untrained sender", "untrained receiver", "untrained both")
     }
-    assert [trial.control for trial in plan] == ["", "itself", "shuffled pairs", "clustered noise"]
+    assert [trial.control for trial in plan] == ["", "itself", "shuffled pairs"]
 
 
 class Unready(nn.Module):

@@ -301,7 +301,7 @@ def test_curves_and_cuts_take_folders_and_variants(nets: Path, run: Run) -> None
     quick = "--data digits --fit least-squares --controls none --workers 1 --at pool"
     code, out, err = run(f"curve a b {quick} --variant subset,n=300 without,classes=3")
     assert code == 0, err
-    assert "\n\na → b: test accuracy" in out
+    assert "a → b: test accuracy" in out
     assert "digits 300 samples without 3" in err
     assert run("cuts a --json")[0] == 0
     assert run(f"plan curve a b {quick} --variant half,which=1")[0] == 0
