@@ -712,7 +712,7 @@ def say_curve() -> Iterator[str]:
     yield f"<summary>What <code>suture.explain(table, margin={MARGIN})</code> says</summary>"
     yield ""
     said = suture.explain(descended(table), margin=MARGIN)
-    yield from (f"- {line.removeprefix(f'{A} → {B}: ')}" for line in said.holds)
+    yield from (f"- {line}" for line in (*said.warnings, *(" ".join(answer) for answer in said.answers)))
     yield from ("", "</details>")
 
 
