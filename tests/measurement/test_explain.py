@@ -227,7 +227,7 @@ def test_a_loss_is_better_where_it_is_lower():
     assert said.verdict.startswith("A works in B at one, at most 0.055 nats worse than B; at two it does not.")
     answers = dict(said.answers)
     assert answers["Does A → B work?"] == "Yes at one: within 0.1 nats of B. No at two: at least 0.645 nats worse."
-    assert answers["Does it need a trained A?"] == "Yes at one that work (with an untrained A it is 1.700 nats worse)."
+    assert answers["Does it need a trained A?"] == "Yes at one (with an untrained A it is 1.700 nats worse)."
 
 
 def test_seams_of_a_matrix_are_named_by_both_cuts():

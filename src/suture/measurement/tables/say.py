@@ -208,17 +208,16 @@ def _answer_need(reading: Reading, role: Question) -> str:
         return f"Not measured: add the control '{CONTROL[role]}'."
     yes, no = reading.count(role, YES) & works, reading.count(role, NO) & works
     n, said = int(there.sum()), []
-    few = " that work" if n < len(works) else ""
     ahead, unit = reading.behind(role), unit_of(reading)
     if yes.any():
         least = float(ahead.value[yes].min())
         by = f"{_size(reading, least)} {unit} worse{', or more' if yes.sum() > 1 else ''}"
-        said.append(f"Yes {at(reading, yes, n)}{few} (with an untrained {name} it is {by}).")
+        said.append(f"Yes {_at_these(reading, yes, n)} (with an untrained {name} it is {by}).")
     if no.any():
         why = (
             f"an untrained {name} does as well" if role == "sender" else f"the stitch does {_names(reading)[1]}'s work"
         )
-        said.append(f"{'Not' if yes.any() else 'No,'} {at(reading, no, n)}{few}: there {why}.")
+        said.append(f"{'Not' if yes.any() else 'No,'} {_at_these(reading, no, n)}: there {why}.")
     return " ".join([*said, *_say_rest(reading, there & ~yes & ~no, n)])
 
 
@@ -386,6 +385,12 @@ def at(reading: Reading, where: Mask, n: int) -> str:
     if count <= FEW and len(reading.pairs) == 1:
         return f"at {named(reading, where)}"
     return f"at {count} of {say_count(n, reading.one)}"
+
+
+def _at_these(reading: Reading, where: Mask, n: int) -> str:
+    """Say at which of the ``n`` seams that work, if these are not all: ``at all 6 cuts that work``."""
+    text = at(reading, where, n)
+    return f"{text} that work" if n < len(where) and text.endswith(f" {reading.one}s") else text
 
 
 def named(reading: Reading, where: Mask) -> str:
