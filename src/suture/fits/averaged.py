@@ -52,7 +52,7 @@ RACED = (len(ARMS) + 2 * LADDER + 2) * FIRST  #: steps of a race, at most: all a
 BETWEEN = 49  #: steps of a look between the first and the second
 DOUBLINGS = [FIRST * 2**k for k in range(24)]
 MARKS = {*DOUBLINGS, *(BETWEEN * 2**k for k in range(24))}  #: steps at which the last half of some may begin
-LONGER = 16 * FIRST  #: steps at a lower rate, or as many as at the first, after which only a clear gain keeps it going
+LONGER = 16 * FIRST  #: steps at a lower rate, or as many as at the first, at most, for the fit to be able to claim
 SURE = 4.0  #: deviations by which an error that chance does not explain lies below a constant's
 LIKE = 1.5  #: deviations by which errors may differ for looks to be equally good
 CLEAR = 2.0  #: deviations by which errors must differ for the units or the rate to be chosen by them
@@ -357,8 +357,7 @@ def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Trail:
     """Descend until a rate is done with, or until the ``cap`` of steps.
 
     If the last doubling gained too much for the fit to have converged, go on from the best look at a lower rate until
-    that is done with and the last doubling gained little. After ``LONGER`` and as many steps as at the first, go on
-    only while a doubling gains more than its standard error: what is left may be the noise of few validation samples.
+    that is done with and the last doubling gained little, or ``LONGER`` and as many steps as at the first were taken.
     """
     if not exhaust(ground, arm, cap, patience):
         return Trail(arm.looks, ended=False)
@@ -366,8 +365,7 @@ def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Trail:
         return Trail(arm.looks, ended=True)
     lower = Arm(ground, arm.ridge, arm.rate / LOWER, arm.looks)
     while exhaust(ground, lower, cap - arm.taken, patience):
-        said = ground.gained(lower.looks)
-        if said.most < ground.little or (lower.taken >= max(arm.taken, LONGER) and said.value <= said.error):
+        if lower.taken >= max(arm.taken, LONGER) or ground.gained(lower.looks).most < ground.little:
             return Trail(lower.looks, ended=True)
     return Trail(lower.looks, ended=False)
 
