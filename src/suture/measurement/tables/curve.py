@@ -63,18 +63,6 @@ class Estimates:
         """Return the values and their intervals moved by so much."""
         return Estimates(self.value + by, self.low + by, self.high + by)
 
-    def within(self, margin: float) -> Mask:
-        """Return which intervals lie at or below the margin."""
-        return np.asarray(self.high <= margin)
-
-    def beyond(self, margin: float) -> Mask:
-        """Return which intervals lie above the margin."""
-        return np.asarray(self.low > margin)
-
-    def across(self, margin: float) -> Mask:
-        """Return which values are neither certainly within the margin nor beyond it."""
-        return np.asarray(np.isfinite(self.value) & ~self.within(margin) & ~self.beyond(margin))
-
 
 @dataclass(frozen=True, eq=False)
 class Curve:

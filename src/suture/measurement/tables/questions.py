@@ -27,7 +27,7 @@ baseline is κ(A, B): how far the two networks agree without a stitch. Mistakes 
 certainly above that, the receiver's if κ(stitched, B) is, both over the same samples.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -287,9 +287,3 @@ def _kappa(shares: Numbers, one: int, other: int) -> float:
     table = cube.sum(axis=3 - one - other) / cube.sum()
     agreed, expected = table[0, 0] + table[1, 1], table.sum(1) @ table.sum(0)
     return float((agreed - expected) / (1 - expected))
-
-
-def each_mark(answered: Answered, i: int) -> Iterator[tuple[Question, str]]:
-    """Yield the mark of every question at a seam, blank where it was not asked."""
-    for question in QUESTIONS:
-        yield question, answered[question].marks[i] if question in answered else UNASKED
