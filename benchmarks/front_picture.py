@@ -17,7 +17,7 @@ CONTROLS = ("", "itself", "untrained sender", "untrained receiver", "shuffled pa
 
 
 def main() -> None:
-    """Draw it, and print what stands above it."""
+    """Draw the picture and print its explanation."""
     from suture.measurement.tables.table import load
 
     table = load(TABLE)

@@ -50,7 +50,7 @@ def train(data: suture.Data, steps: int, seed: int, path: Path) -> None:
 
 
 def look_at(pid: int) -> dict[str, float]:
-    """Read what a process has taken so far: seconds, its children's included, and its memory."""
+    """Read the seconds and the memory of a process so far, its children's seconds included."""
     spent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
     held = dict(line.split()[:2] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "kB" in line)
     return {
@@ -61,7 +61,7 @@ def look_at(pid: int) -> dict[str, float]:
 
 
 def watch(command: list[str], folder: Path, until: str = "") -> dict[str, float]:
-    """Run a command until it ends, or says a word on standard error; return what it took."""
+    """Run a command until it ends, or prints a word on standard error; return its seconds, memory and disk."""
     began = time.monotonic()
     whole = [sys.executable, "-m", "suture", *command]
     process = subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -63,7 +63,7 @@ def panel_for_page(chart: Chart) -> Figure:
 
 
 def _draw(charts: Sequence[Chart], missing: Sequence[str], for_page: bool = False) -> Figure:
-    """Draw panels, and say below them what they are.
+    """Draw panels and caption them below.
 
     The page is laid out twice, first to see how much names and legends take.
     """

@@ -211,7 +211,7 @@ def curve(chosen: Namespace) -> int:
 
 
 def plan_curve(chosen: Namespace) -> tuple[Any, str, Any, Any]:
-    """Return the trials of a curve, what they are in words, the data, and the plans of its previews."""
+    """Return the trials of a curve, their description, the data, and the plans of its previews."""
     settings, seams = settings_of(chosen), seams_of(chosen.at, "SENDER_CUT:RECEIVER_CUT")
     from suture.measurement.trials.plans import (  # only now: what is refused above need not wait for torch
         curve,

@@ -51,7 +51,7 @@ networks of its own.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
@@ -321,20 +321,21 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
     neighbours, surely = (
         (names[a], names[b]) if sends else (names[b], names[a]) for a, b in ((first - 1, first), (before, after))
     )
+    found = Way(
+        sends=sends,
+        cuts=cuts,
+        shares=share,
+        low=low,
+        high=high,
+        verdict="undecided" if all_lost else "not found",
+        between=neighbours,
+        within=surely,
+        control_shares=controls,
+        failed=all_lost,
+        open=open_,
+    )
     if first > len(cuts):
-        return Way(
-            sends=sends,
-            cuts=cuts,
-            shares=share,
-            low=low,
-            high=high,
-            verdict="undecided" if all_lost else "not found",
-            between=neighbours,
-            within=surely,
-            control_shares=controls,
-            failed=all_lost,
-            open=open_,
-        )
+        return found
     clipped = values.clip(0, 1)
     step = float((clipped[first] - clipped[first - 1]) / clipped[1:-1].max())
     lost = bool((highs[first:-1] < CONVEYED).any())
@@ -359,22 +360,14 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
         missed = tuple(dict.fromkeys(map(str, gone)))
         unmeasured = () if without_trait in (*known, *missed) else (without_trait,)
         verdict = "undecided" if missed or unmeasured else verdict
-    return Way(
-        sends=sends,
-        cuts=cuts,
-        shares=share,
-        low=low,
-        high=high,
+    return replace(
+        found,
         verdict=verdict,
         onset=names[first],
-        between=neighbours,
-        within=surely,
         step=step,
         controls=shown,
-        control_shares=controls,
         failed=missed,
         unmeasured=unmeasured,
-        open=open_,
     )
 
 

@@ -47,8 +47,9 @@ CONTROL = {"sender": "untrained sender", "receiver": "untrained receiver", "pair
 YES, NO, CLOSE, UNASKED = "yes", "no", "undecided", ""
 SENDERS, RECEIVERS, BOTH, NEITHER = "the sender's", "the receiver's", "both networks'", "neither network's"
 
-#: pp by which a fit that never says whether it has converged fell short, at most, of the best known stitch at the seams
-#: of ``benchmarks/results/reference``.
+#: pp by which a fit that reports no gain of its own fell short, at most, of the best known stitch at the seams of
+#: ``benchmarks/results/reference``. None has been judged at enough of them yet, so with such a fit questions 2 and 3
+#: stay open where its control would have to be beaten.
 SHORTFALL: dict[str, float] = {}
 LEAST_ERRORS = 100  #: of each network, below which κ says nothing
 LEVEL = 0.05
@@ -121,7 +122,7 @@ def settle(answers: Sequence[Answers], where: Sequence[Mask]) -> list[Mask]:
 
 
 def _only(answers: Answers, trusted: Mask) -> Answers:
-    """Leave out what rests on a network that is not to be trusted."""
+    """Blank the answers at seams with a network that is not to be trusted."""
     marks = tuple(mark if sure else UNASKED for mark, sure in zip(answers.marks, trusted, strict=True))
     return replace(answers, marks=marks, assumed=answers.assumed & trusted)
 
@@ -162,7 +163,7 @@ def _pairs(pair: Curve, margin: float, chance: float | None) -> Answers:
 
 
 def _mark(of: Estimates, yes: Mask, no: Mask) -> tuple[str, ...]:
-    """Return the marks; what was not measured, or has no interval, is not answered."""
+    """Return the marks, blank for a seam that was not measured or has no interval."""
     asked: list[bool] = (np.isfinite(of.value) & np.isfinite(of.low) & np.isfinite(of.high)).tolist()
     return tuple(
         UNASKED if not known else YES if one else NO if other else CLOSE

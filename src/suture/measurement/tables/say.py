@@ -1,4 +1,4 @@
-"""The sentences that a reading makes: the only place where words are put to what was measured.
+"""The sentences that a reading makes: the only place where measurements are put into words.
 
 ``headlines`` are a sentence of what works and one of what that needs; ``say_answers`` answers each question in a line;
 ``say_trouble`` names what is wrong, and nothing if nothing is. Counts are those that stand when all seams are counted

@@ -89,7 +89,7 @@ class StoredQueue(ABC):
         self.shown.done(task.where, record.get("error"))
 
     def hear(self, task: Job, phase: str) -> None:
-        """Show what is being done of a task now."""
+        """Show the current stage of a task."""
         self.shown.at(task.where, phase)
 
     @property

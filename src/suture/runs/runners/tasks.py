@@ -142,7 +142,7 @@ class Queue(Protocol):
         """How many tasks are known of that were not yet taken."""
 
     def hear(self, task: Job, phase: str) -> None:
-        """Hear what is being done of a task now, in words."""
+        """Hear the current stage of a task, in words."""
 
 
 Outcomes = Generator[tuple[Job, Outcome], None, None]
