@@ -287,8 +287,9 @@ def test_the_identity_gives_the_receivers_own_scores(name):
 @pytest.mark.slow
 def test_a_curve_of_a_text_has_all_controls_but_those_of_classes():
     data, a, b = problem("next token")
+    controls = ["itself", "untrained-sender", "shuffled-pairs", "clustered-noise"]
     with pytest.warns(LeftOut, match="clustered noise is left out: it needs a class for each sample"):
-        plan = suture.curve(a, b, data=data, at=["features.mix"], fit=Converged(cap=140))
+        plan = suture.curve(a, b, data=data, at=["features.mix"], fit=Converged(cap=140), controls=controls)
     table = suture.run(plan)
     assert set(table["task"]) == {"next token"}
     assert "clustered noise" not in set(table["control"])

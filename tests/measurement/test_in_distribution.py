@@ -25,7 +25,7 @@ from suture.measurement.scores.in_distribution import (
     to_neighbours,
 )
 from suture.measurement.tables.records import describe_trial, record
-from suture.measurement.tables.table import summary, table_of, to_table, told_from_own, works_apart
+from suture.measurement.tables.table import summary, table_of, to_table, told_from_own
 from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.plans import Plan, Settings, plan_seam
@@ -166,16 +166,12 @@ def test_the_table_has_it_and_older_records_do_not() -> None:
     assert pd.isna(table_of([(describe_trial(found.trial), made)]).iloc[0]["apart_knn"])
 
 
-def test_works_apart_asks_for_both() -> None:
-    rows = pd.DataFrame({"unit": ["fraction"] * 5 + ["nats"], "penalty_high": [2.9, 3.1, 2.9, 2.9, 2.9, 2.9]})
-    rows["apart_mahalanobis"], rows["apart_knn"], rows["control"] = 0.5, 0.5, "shuffled pairs"
+def test_told_from_own_asks_for_all_of_the_interval_of_either() -> None:
+    rows = pd.DataFrame({"apart_mahalanobis": [0.5] * 6, "apart_knn": [0.5] * 6})
     rows["apart_mahalanobis_low"] = [0.8, 0.8, 0.7, 0.0, 0.4, 0.8]
     rows["apart_mahalanobis_high"] = [0.9, 0.9, 0.9, 0.2, 0.6, 0.9]
     rows["apart_knn_low"], rows["apart_knn_high"] = 0.4, 0.6
     assert told_from_own(rows).tolist() == [True, True, False, True, False, True]
-    assert works_apart(rows).tolist() == [True, False, False, True, False, False]
-    assert not works_apart(rows.drop(columns="apart_knn")).any()
-    assert not works_apart(rows.assign(control="untrained receiver")).any()
 
 
 def test_seeds_are_averaged() -> None:

@@ -178,7 +178,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     if "interval" in table:
         raise DataError("this table is a summary already; give the table as it was measured, a row per trial and score")
     table = table.reset_index(drop=True)
-    _check_told_from_own(table)
+    _check_names_tell_trials(table)
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
     repeated = table.duplicated(_IDENTITY, keep=False)
     # Rows without another seed are most of a large table, and stay as they are, all at once.
@@ -190,7 +190,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([alone[list(types)].astype(types), several]).sort_index().reset_index(drop=True)
 
 
-def _check_told_from_own(table: pd.DataFrame) -> None:
+def _check_names_tell_trials(table: pd.DataFrame) -> None:
     seeds = [*_IDENTITY, "network_seed", "seed"]
     trials = table[table["trial"] != ""].drop_duplicates([*seeds, "trial"])
     twice = trials[trials.duplicated(seeds)]
