@@ -1,6 +1,6 @@
 """The networks and seams on which the default fit was tuned, and how it does there.
 
-``train DATA`` trains the networks that ``benchmarks/results/tuned`` lacks, half an hour of one core for all, and rounds
+``train DATA`` trains the networks that ``benchmarks/results/tuned`` lacks, three quarters of an hour of one core for all, and rounds
 them to half precision. ``fit DATA`` fits a stitch at each seam and prints the score, the steps and the seconds. ``arms
 DATA`` lets every pair of units and rate descend alone. None of these networks or seams judges the fit: those of
 ``benchmarks.reference`` do, which are other networks.
@@ -48,6 +48,7 @@ KINDS = {
     "resnet": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6, precision="fast")),
     "myrtle": ("zoo:myrtle,width=16", Recipe(epochs=6, precision="fast")),
     "vit": ("zoo:vit,dim=64,depth=4,heads=4", TOKENS),
+    "deep": ("zoo:vit,dim=64,depth=6,heads=4", TOKENS),
 }
 PAIRS = dict.fromkeys(KINDS, (30, 31)) | {"colour": (40,), "digit": (41,)}
 NETWORKS = {f"{kind}-{seed}": KINDS[kind] for kind, seeds in PAIRS.items() for seed in seeds}
@@ -65,6 +66,8 @@ SEAMS = (
     ("resnet-30", "layer2.0", "myrtle-30", "stage2.conv"),
     ("vit-30", "blocks.1", "vit-31", "blocks.2"),
     ("vit-31", "blocks.2", "myrtle-31", "stage3.relu"),
+    ("deep-30", "patch_embed.transpose", "deep-31", "blocks.3"),
+    ("deep-31", "patch_embed.flatten", "deep-30", "blocks.4.add"),
 )
 
 

@@ -301,6 +301,10 @@ def test_a_score_without_a_margin_is_not_judged() -> None:
     found = read_table(table)
     assert not found.is_judged
     assert say_curve(found)[-1] == "Nothing is judged without a margin in nats: give one."
+    without = reading(0.945).table.assign(score="R²", unit="raw")
+    assert say_curve(read_table(without))[-1] == "Nothing is judged without a margin in R²: give one."
+    judged = read_table(reading(0.80).table.assign(score="R²", unit="raw"), margin=0.1)
+    assert "in R² worse" in headlines(judged)[0]
     assert headlines(read_table(table, margin=30))
 
 

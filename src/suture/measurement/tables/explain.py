@@ -110,7 +110,7 @@ def explain(
         unit = pairs[0].penalty_unit
         raise DataError(
             f"the margin of 3 pp is for fractions, and '{reading.score}' {f'is in {unit}' if unit else 'has no unit'}; "
-            f"give margin={f' in {unit}' if unit else ''}"
+            f"give margin= in {unit or reading.score}"
         )
     return explain_reading(reading, similarities, ranks)
 

@@ -306,8 +306,8 @@ def say_curve(reading: Reading) -> list[str]:
     if np.isnan(penalty.value).all():
         return []
     worst = int(np.nanargmax(penalty.value))
-    unit = f" in {shown.penalty_unit}" if shown.penalty_unit else ""
-    asked_for = [f"Nothing is judged without a margin{unit}: give one."] if reading.margin is None else []
+    unit = shown.penalty_unit or shown.score
+    asked_for = [f"Nothing is judged without a margin in {unit}: give one."] if reading.margin is None else []
     return [
         f"Worst penalty: {spread_words(shown, penalty, worst, signed=True)} at {shown.labels[worst]}.",
         *say_open(shown.is_open(), shown.many),
@@ -339,7 +339,11 @@ def _say_depth(shown: Matrix) -> Iterator[str]:
     ):
         gap = means[here] - means[there]
         if np.isfinite(gap):
-            by = f"{100 * abs(gap):.1f} points" if shown.percent else f"{abs(gap):.3f}"
+            by = (
+                f"{100 * abs(gap):.1f} points"
+                if shown.percent
+                else f"{abs(gap):.3f} {shown.unit.replace('raw', '')}".strip()
+            )
             yield (
                 f"{name}: {value(means[here])} on average over {means[f'{here}_cells']:.0f} seams, {by} "
                 f"{'higher' if gap > 0 else 'lower'} than {other}: {value(means[there])} over "
@@ -411,8 +415,9 @@ def _some(reading: Reading, where: Mask, named_up_to: int = 1) -> str:
 
 
 def unit_of(reading: Reading) -> str:
-    """Return the unit of differences in words: points, nats; empty if there is none."""
-    return "points" if reading.pairs[0].percent else reading.pairs[0].penalty_unit
+    """Return the unit of differences in words: points, nats; ``in R²`` if the score has none."""
+    first = reading.pairs[0]
+    return "points" if first.percent else first.penalty_unit or f"in {first.score}"
 
 
 def _margin(reading: Reading) -> str:
