@@ -80,8 +80,8 @@ def _shown(name: str, options: str) -> str:
 def command_line() -> str:
     """Return the page of the command line: every command with its examples and options, as its help has them."""
     text = (
-        "# The command line\n\nEvery command and option, from the program's own help. `suture COMMAND --help` prints the "
-        "same.\n[From the command line](../how-to/command-line.md) is the introduction.\n"
+        "# The command line\n\nEvery command and option, from the program's own help, which `suture COMMAND --help` "
+        "prints.\n[From the command line](../how-to/command-line.md) is the introduction.\n"
     )
     for group, commands in list_groups().items():
         text += f"\n## {group.capitalize()}\n"
