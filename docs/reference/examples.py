@@ -11,7 +11,8 @@ data = suture.load_data("digits").limited(fit=400, score=200)
 
 def trained(seed, name):
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
+    layers = [nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)]
+    model = nn.Sequential(*layers)
     optimiser = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(100):
         optimiser.zero_grad()

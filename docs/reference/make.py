@@ -36,6 +36,48 @@ GROUPS: dict[str, str] = {
     "Papers: ingredients": "suture_papers: complexity networks recipes training variants",
 }
 
+#: The members of a module that a user wants first; the others follow in the module's order.
+FIRST: dict[str, str] = {
+    "suture.fits": "Converged Quick LeastSquares TaskLoss MatchActivations BestOf Random Narrower SoftLabels Adam SGD",
+    "suture.stitches": "stitch_for Identity Permutation Diagonal Orthogonal LowRank Linear Conv StridedConv "
+    "UpsampledConv MapsToTokens TokensToMaps TokensToTokens ConvLinear FullLinear FAMILIES",
+    "suture.changes": "Covered stack Variant",
+    "suture_papers.recipes": "bansal2021 hernandez2022 hernandez2022_copy oxford2025 smith2024 smith2024_noise "
+    "smith2024_vgg csiszarik2021 athanasiadis2025 mai2026 for_epochs RECIPES",
+    "suture_papers.training": "train train_networks Recipe",
+}
+
+#: The page of the guide that a name belongs to.
+GUIDE: dict[str, str] = {
+    "Models": "how-to/model.md: Network load_network Preprocess zoo",
+    "Data": "how-to/data.md: load_data Data Samples changes",
+    "Tasks": "how-to/tasks.md: tasks",
+    "Which fit?": "fits.md: fits",
+    "Which stitch? Which controls?": "families.md: stitches controls baselines",
+    "Your own score": "how-to/score.md: scores",
+    "Traits": "traits.md: traits localise onset",
+    "Reading a result": "reading.md: explain plot report stitch curve",
+    "Several networks": "over-networks.md: matrix over_networks by_depth profiles summary",
+    "Similarity indices": "indices.md: compare indices beside",
+    "Folding": "folding.md: can_fold foldable_cuts",
+    "Long runs and clusters": "how-to/long-runs.md: run forecast Store Local Ray",
+    "Ten mistakes": "how-to/mistakes.md: errors SutureError",
+}
+
+#: The keywords that plans share, ``suture.measurement.trials.plans.Settings``.
+KEYWORDS = """
+| keyword | meaning |
+| --- | --- |
+| `data` | the [data](suture.Data.md) in three roles |
+| `stitch` | a [family](suture.stitches.md) or its name, such as `"low-rank,rank=8"`; `None` suits the shapes |
+| `fit` | a [fit](suture.fits.md) or its name, such as `"quick"`; `None` is `Converged()` |
+| `scores` | [scores](suture.scores.md); `None` takes those of the data's task |
+| `controls` | [controls](suture.controls.md) and [baselines](suture.baselines.md), or names: `"default"`, `"none"` |
+| `seeds` | how many seeds of the stitch, or which |
+| `network_seed` | a label for the table: the seed of the networks' training |
+"""
+WITH_KEYWORDS = ("suture.curve", "suture.matrix", "suture.localise")
+
 
 def names(group: str) -> Iterator[str]:
     """Yield the full names of a group."""
@@ -50,27 +92,35 @@ def examples() -> dict[str, str]:
     return {name: block.strip() for name, block in zip(found[::2], found[1::2], strict=True)}
 
 
-def members(module: ModuleType) -> list[str]:
-    """Return the public names of a public module, in its order."""
-    own = getattr(module, "__all__", None)
-    if own is not None:
-        return list(own)
-    return [
-        name
-        for name, one in vars(module).items()
-        if not name.startswith("_") and getattr(one, "__module__", None) == module.__name__
+def members(name: str, module: ModuleType) -> list[str]:
+    """Return the public names of a public module, those that a user wants first."""
+    own = getattr(module, "__all__", None) or [
+        key
+        for key, one in vars(module).items()
+        if not key.startswith("_") and getattr(one, "__module__", None) == module.__name__
     ]
+    first = FIRST.get(name, "").split()
+    return [*first, *(one for one in own if one not in first)]
 
 
 def page(name: str, example: str) -> str:
     """Return the page of a public name."""
     package, _, last = name.partition(".")
     thing = getattr(PACKAGES[package], last)
-    text = f"# {name}\n\n```python\n{example}\n```\n\n"
+    guide = [f"[{title}](../{path})" for title, path, own in _guides() if name in own]
+    about = "The example continues those of [the reference](index.md)."
+    about += "".join(f" Guide: {link}." for link in guide)
+    text = f"# {name}\n\n```python\n{example}\n```\n\n{about}\n{KEYWORDS * (name in WITH_KEYWORDS)}\n"
     if isinstance(thing, ModuleType):
-        listed = "".join(f"        - {one}\n" for one in members(thing))
+        listed = "".join(f"        - {one}\n" for one in members(name, thing))
         return text + _shown(name, f"show_root_heading: false\n      members:\n{listed}".rstrip())
     return text + _shown(name, "heading: Signature" if inspect.isroutine(thing) else "heading: In full")
+
+
+def _guides() -> Iterator[tuple[str, str, list[str]]]:
+    for title, text in GUIDE.items():
+        path, _, words = text.partition(": ")
+        yield title, path, [f"suture.{word}" for word in words.split()]
 
 
 def _shown(name: str, options: str) -> str:
