@@ -57,14 +57,16 @@ RESNET = "suture.load_network('zoo:resnet,blocks=(1, 1, 1),width=4', example=dat
 TWO = f"a, b = ({RESNET} for n in 'ab')\n"
 VIT = "suture.load_network('zoo:vit,dim=8,depth=6,heads=2', example=data.example, name='vit')"
 START = "import torch, suture\ndata = suture.load_data('cifar10')\n"
+DIGITS = "import suture\nfrom suture.data import load_data\n"
+DIGITS += "suture.load_data = lambda name: load_data(name).limited(fit=120)\n"
 #: What a page that is run in small has before its first block.
 IN_SMALL = {
     "docs/families.md": START + TWO.replace("(1, 1, 1)", "(1, 2, 2)") + f"v = {VIT}\n",
     "docs/fits.md": START + TWO,
     "docs/folding.md": START + TWO.replace("(1, 1, 1)", "(2, 2)"),
-    "docs/gallery.md": "import suture\nfrom suture.data import load_data\n"
-    + "suture.load_data = lambda name: load_data(name).limited(fit=120)\n",
+    "docs/gallery.md": DIGITS,
     "docs/papers/training.md": START,
+    "docs/your-models.md": DIGITS,
 }
 
 
