@@ -164,6 +164,7 @@ print(suture.beside(table, alike))
 # %% suture.Stitched
 stitched = suture.stitch(a, b, at="2", data=data, fit="least-squares", controls=()).stitched
 logits = stitched(data.score.images)
+stitched.stitch.requires_grad_(True)  # all of it is frozen; this lets the stitch train on
 
 # %% suture.Seam
 seam = suture.Seam(a, b, "2", "4")  # a up to "2", then b after "4"
