@@ -9,6 +9,8 @@ minutes of one core; each model has its own process and five minutes.
 """
 
 import argparse
+import csv
+import io
 import json
 import multiprocessing
 import sys
@@ -253,43 +255,65 @@ def _try_apart(build: Callable[[], Made]) -> dict[str, Any]:
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
-_HEAD = """# What is covered
+_HEAD = """# Coverage
 
-Which networks can be cut and made untrained as their libraries build them: no wrapper, no factory, no stages. Made by
-`python benchmarks/coverage.py benchmarks/results/coverage.jsonl docs/coverage.md` with timm {timm}, torchvision
-{torchvision} and transformers {transformers}, from random weights; those of transformers are small where their config
-has one size. *How* says what found the cuts, *output* which one counts if there are several, *seconds* how long it took
-on one core. *With a mask* says how many cuts a model of text has if it is given an `attention_mask` with padding.
-*Untrained* says whether each tensor that a checkpoint holds was drawn anew by the library's own initialisers.
+These architectures were cut and made untrained as their libraries build them, without a wrapper, a factory or named
+stages. Versions: timm {timm}, torchvision {torchvision}, transformers {transformers}. All weights are random. Models of
+transformers are small where their config has one size.
+
+| library | tried | cut | made untrained |
+| --- | ---: | ---: | ---: |
+{counts}
+
+*Made untrained* means that the library's own initialisers drew every tensor of a checkpoint anew, which the controls
+need. A model that is not listed may still work: `suture cuts MODEL` tries it.
+
+`benchmarks/results/coverage.csv` has a row for each model: parameters, input, number of cuts, the number with a padding
+mask, how the cuts were found, which output counts, and seconds on one core.
 """
+
+_COLUMNS = (
+    "library",
+    "model",
+    "version",
+    "parameters",
+    "input",
+    "cuts",
+    "masked",
+    "how",
+    "output",
+    "seconds",
+    "untrained",
+    "error",
+)
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """Return the page."""
-    text = _HEAD.format(**{row["library"]: row["version"] for row in rows})
+    """Return the page: how many are covered, their names, and why the others are not."""
+    counts, lists, refused = [], "", ""
     for library in ("transformers", "timm", "torchvision"):
         those = [row for row in rows if row["library"] == library]
         good = [row for row in those if "cuts" in row]
         drawn = sum(row["untrained"] == "drawn" for row in good)
-        text += f"\n## {library}\n\n{len(good)} of {len(those)} are cut, {drawn} of them made untrained.\n\n"
-        text += f'<details markdown="1">\n<summary>The {len(good)} models</summary>\n\n'
-        text += "| model | parameters | input | cuts | with a mask | how | output | seconds | untrained |\n"
-        text += "| --- | ---: | --- | ---: | ---: | --- | --- | ---: | --- |\n"
-        for row in good:
-            untrained = "yes" if row["untrained"] == "drawn" else "no"
-            masked = (
-                row.get("masked", "") if isinstance(row.get("masked", ""), int) else "none" if "masked" in row else ""
-            )
-            cells = [row["model"], f"{row['parameters']:,}", row["input"], row["cuts"], masked]
-            cells += [row["how"], row["output"] or ""]
-            text += f"| {' | '.join(map(str, cells))} | {row['seconds']} | {untrained} |\n"
-        text += "\n</details>\n"
-        bad = [(row["model"], row.get("error") or row["untrained"]) for row in those]
-        bad = [(model, why) for model, why in bad if why != "drawn"]
-        if bad:
-            text += "\n| not possible | why, and what to do |\n| --- | --- |\n"
-            text += "".join(f"| {model} | {' '.join(why.split()).replace('|', '/')} |\n" for model, why in bad)
-    return text
+        counts.append(f"| {library} | {len(those)} | {len(good)} | {drawn} |")
+        names = ", ".join(f"`{row['model']}`" for row in good)
+        summary = f"<summary>The {len(good)} models of {library}</summary>"
+        lists += f'\n<details markdown="1">\n{summary}\n\n{names}\n\n</details>\n'
+        for row in those:
+            why = row.get("error") or row["untrained"]
+            if why != "drawn":
+                refused += f"| {row['model']} | {' '.join(why.split()).replace('|', '/')} |\n"
+    head = _HEAD.format(counts="\n".join(counts), **{row["library"]: row["version"] for row in rows})
+    return f"{head}{lists}\n| not possible | Suture's message |\n| --- | --- |\n{refused}"
+
+
+def sheet(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def main() -> int:
@@ -318,6 +342,7 @@ def main() -> int:
         rest = [one for key, one in done.items() if key not in {(r["library"], r["model"]) for r in rows}]
         given.rows.write_text("".join(f"{json.dumps(one)}\n" for one in (*rows, *rest)), encoding="utf-8")
     given.page.write_text(page(rows), encoding="utf-8")
+    given.rows.with_suffix(".csv").write_text(sheet(rows), encoding="utf-8")
     return 0
 
 

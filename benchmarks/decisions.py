@@ -1,6 +1,6 @@
 """How often the rules that decide claims are wrong, on planted networks whose truth is known.
 
-    python benchmarks/decisions.py benchmarks/results/decisions.json docs/over-networks.md
+    python benchmarks/decisions.py benchmarks/results/decisions.json benchmarks/results/decisions.md
 
 A pair's number is what its sender adds, what its receiver adds, and noise of its own of sd 0.3. What a network adds at
 two cuts has a correlation of 0.5; so has, if networks are on both sides, what it adds as a sender with what it adds as

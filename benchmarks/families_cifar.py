@@ -4,8 +4,8 @@
 
 The seam is ``layer2.0`` of two ResNet(1,1,1,1)s of the ledger, the data 10,000 training and all 10,000 test images.
 Every family is fitted in closed form and by the default (everything to everything in closed form alone), a 1×1
-convolution by every fit. One process, one thread. Prints the tables of ``docs/families.md``. Started again, it measures
-only what is missing.
+convolution by every fit. One process, one thread. Prints the tables of which ``docs/families.md`` shows some
+rows. Started again, it measures only what is missing.
 """
 
 import argparse

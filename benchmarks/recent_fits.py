@@ -2,7 +2,7 @@
 
     python -m benchmarks.recent_fits run DATA FOLDER     measures what is missing; the store is FOLDER
     python -m benchmarks.recent_fits collect FOLDER      writes results/recent_fits/{fits,triangle,noise}.parquet
-    python -m benchmarks.recent_fits tables              the tables of docs/in-distribution.md, as Markdown
+    python -m benchmarks.recent_fits tables              the tables of results/recent_fits/tables.md, as Markdown
     python -m benchmarks.recent_fits cost DATA           the share of a trial that the AUROC costs, interleaved
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.reference import make as make_reference
 
 import suture
 import suture.zoo
@@ -40,7 +41,7 @@ from suture_papers.base.scale import _shorten, stand_in
 from suture_papers.networks.base_model import BaseModel
 
 ROOT = Path(__file__).parents[1]
-ELSEWHERE = {"docs/evidence.md"}  #: whose programs tests/reports/test_evidence_page.py runs
+ELSEWHERE = {"docs/evidence.md"}  #: whose programs papers/tests/reports/test_evidence_page.py runs
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 PAGES = {
     str(p.relative_to(ROOT)): p
@@ -49,22 +50,23 @@ PAGES = {
         *sorted((ROOT / "docs").rglob("*.md")),
     )
 }
+GENERATED = {str(path.relative_to(ROOT)) for path in make_reference.files() if path.suffix == ".md"}
 GIVEN = ("curve", "matrix")  #: what `suture plan` and others take a command's arguments after
 
 RESNET = "suture.load_network('zoo:resnet,blocks=(1, 1, 1),width=4', example=data.example, name=n)"
 TWO = f"a, b = ({RESNET} for n in 'ab')\n"
 VIT = "suture.load_network('zoo:vit,dim=8,depth=6,heads=2', example=data.example, name='vit')"
 START = "import torch, suture\ndata = suture.load_data('cifar10')\n"
+DIGITS = "import suture\nfrom suture.data import load_data\n"
+DIGITS += "suture.load_data = lambda name: load_data(name).limited(fit=120)\n"
 #: What a page that is run in small has before its first block.
 IN_SMALL = {
     "docs/families.md": START + TWO.replace("(1, 1, 1)", "(1, 2, 2)") + f"v = {VIT}\n",
     "docs/fits.md": START + TWO,
     "docs/folding.md": START + TWO.replace("(1, 1, 1)", "(2, 2)"),
-    "docs/gallery.md": "import suture\nfrom suture.data import load_data\n"
-    + "suture.load_data = lambda name: load_data(name).limited(fit=120)\n",
-    "docs/matrix.md": START + TWO.replace("(1, 1, 1)", "(1,)") + f"c = {VIT}\n".replace("depth=6", "depth=1"),
-    "docs/runs.md": START + TWO + "plan = suture.curve(a, b, data=data)\n",
+    "docs/gallery.md": DIGITS,
     "docs/papers/training.md": START,
+    "docs/your-models.md": DIGITS,
 }
 
 
@@ -153,7 +155,7 @@ def programs(page: str) -> bool:
 
 @pytest.mark.docs
 @pytest.mark.filterwarnings("default::suture.common.errors.LeftOut")  # as the pages say
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and programs(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE | GENERATED and programs(page)])
 def test_the_programs_of_a_page_run(
     page: str, in_small: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +189,32 @@ def test_the_programs_of_a_page_run(
     for name in set(sys.modules) - before:
         if (tmp_path / f"{name}.py").exists():
             del sys.modules[name]
+
+
+# --- the reference ----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_public_name_and_is_not_stale() -> None:
+    grouped = [name for group in make_reference.GROUPS for name in make_reference.names(group)]
+    public = {f"{name}.{one}" for name, package in make_reference.PACKAGES.items() for one in package.__all__}
+    assert sorted(grouped) == sorted(public)
+    assert set(make_reference.examples()) == {"start", *public}
+    made = make_reference.files()
+    assert {path.name for path in made if path.name.startswith("suture")} == {
+        path.name for path in make_reference.HERE.glob("suture*.md")
+    }
+    stale = [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "PYTHONPATH=. python -m docs.reference.make writes them"
+
+
+@pytest.mark.docs
+def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in order in one namespace; the default fit ends after its first rounds, as on the pages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Converged, "fit", lambda self, *given: Quick(steps=2).fit(*given))
+    names: dict[str, Any] = {"__name__": "examples"}
+    for name, block in make_reference.examples().items():
+        exec(compile(block, f"example of {name}", "exec"), names)
 
 
 def test_what_is_not_run_says_why() -> None:

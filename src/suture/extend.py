@@ -2,7 +2,7 @@
 
 Each name is documented where it is defined. They change with fewer scruples than ``suture``'s own: a package that
 imports them names the version that it was written for. ``papers/suture_papers`` is the example, and
-docs/how-to/study.md shows a study of your own.
+docs/papers/study.md shows a study of your own.
 """
 
 import typing as _typing

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import timm
 import torch
-from benchmarks.coverage import models, page, try_model
+from benchmarks.coverage import models, page, sheet, try_model
 from torch import nn
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,7 @@ def test_the_page_is_made_of_the_rows():
         for line in (ROOT / "benchmarks/results/coverage.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert page(rows) == (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
+    assert sheet(rows) == (ROOT / "benchmarks/results/coverage.csv").read_text(encoding="utf-8")
     tried = {(row["library"], row["model"]) for row in rows}
     assert tried == {(library, name) for library, name, _ in models()}
     for library, least in (("transformers", 40), ("timm", 60), ("torchvision", 18)):

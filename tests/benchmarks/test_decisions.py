@@ -18,7 +18,7 @@ def rows(words: str) -> list[dict[str, float | str]]:
 
 
 def test_the_page_has_the_committed_rates() -> None:
-    page = (ROOT / "docs/over-networks.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks/results/decisions.md").read_text(encoding="utf-8")
     assert decisions.fill(page, RESULTS) == page
 
 

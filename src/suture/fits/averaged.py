@@ -27,7 +27,7 @@ one before: what the last doubling of the work gained, with its uncertainty.
 
 If a class is hardly ever named in the end, it begins again (``fits.restarts``).
 
-The constants were set on seams of small networks of several kinds (docs/fit-judged.md names them), none of which is in
+The constants were set on seams of small networks of several kinds (``benchmarks/tuned.py``), none of which is in
 the reference table of ``benchmarks/reference.py``.
 """
 

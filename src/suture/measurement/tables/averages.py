@@ -10,7 +10,7 @@ to itself is no pair, and one unit.
 
 In 4,000 planted cases of 3 to 8 networks its intervals for a nominal 5 % miss the mean in 5.6 % at most; two-way random
 effects in up to 11 %, where a network's two effects agree, the crossed bootstrap in up to 19 %, and t over pairs in up
-to 55 % (``benchmarks/decisions.py``, docs/over-networks.md).
+to 55 % (``benchmarks/decisions.py``, ``benchmarks/results/decisions.md``).
 """
 
 from collections.abc import Hashable, Iterable, Sequence

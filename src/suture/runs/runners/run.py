@@ -51,7 +51,7 @@ def run(
     With ``store``, a folder, everything measured is kept there at once, and what is there is not measured again: a run
     that was stopped continues, and several processes may share the work of one store. ``on`` says where trials run:
     ``Local()`` by default, or ``Ray()``; the scores are the same, bit for bit. ``device`` is ``"cpu"``, ``"cuda"`` or
-    ``"cuda:1"``, by default where the networks are; on a GPU scores differ a little (docs/runs.md says how much), and
+    ``"cuda:1"``, by default where the networks are; on a GPU scores differ a little (docs/how-to/costs.md), and
     the table's column ``device`` tells, but the keys are the same. Activations are removed from the store when the run
     is over; they stay if it was stopped. A trial that fails is recorded
     (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
