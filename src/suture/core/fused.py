@@ -109,7 +109,7 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:
-    """Return what a chain of chains does, one module after another; one that is there twice comes twice."""
+    """Yield the modules of nested chains one after another; a module that is there twice comes twice."""
     if type(module) is not nn.Sequential:
         yield module
         return
@@ -209,7 +209,7 @@ def _scale_outputs(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
 
 
 def _is_free(layer: nn.Conv2d) -> bool:
-    """Whether a shift of what a convolution reads is one of what it gives, everywhere."""
+    """Whether a constant shift of a convolution's input shifts its output by the same amount everywhere."""
     return layer.padding == (0, 0) and layer.groups == 1
 
 
@@ -229,7 +229,7 @@ def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> nn.Module:
 
 
 def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
-    """Return the shape of what every node gives for two images. Raises ``FoldError`` if the graph does not run."""
+    """Return the shape of every node's output for two images. Raises ``FoldError`` if the graph does not run."""
     tensors = (p for part in joint.parts.values() for p in ([part] if isinstance(part, Tensor) else part.parameters()))
     device = next((p.device for p in tensors), torch.device("cpu"))
     x = torch.zeros(2, *joint.shapes[next(iter(joint.graph.nodes))], device=device)
@@ -247,7 +247,7 @@ def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
 
 
 def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
-    """Return the module of a graph: copies of what it calls, in the precision, with the head left in float32."""
+    """Return the module of a graph: copies of the called modules, in the precision, with the head left in float32."""
     graph, late = joint.graph, _head(joint)
     if late:
         first = next(node for node in graph.nodes if node in late)

@@ -36,7 +36,7 @@ _FAMILIES = {registered_name(family): family for family in _LIBRARY}
 def write(
     folder: str | Path, sides: Sides, stitch: nn.Module, family: Stitch | None, record: Mapping[str, object]
 ) -> Path:
-    """Write a stitch and what it joins; a reader sees the old content or the new one, or refuses.
+    """Write a stitch and a description of its networks; a reader sees the old content or the new one, or refuses.
 
     Raises ``OutputError`` if the folder cannot be written, or the record holds more than plain values.
     """
@@ -60,7 +60,7 @@ def to_safetensors(module: nn.Module) -> bytes:
 
 
 def describe(sides: Sides, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
-    """Return what ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
+    """Return the content of ``stitched.json``, as plain values, for a stitch whose tensors are ``content``."""
     joined = {
         role: {
             "name": network.name,
@@ -128,7 +128,7 @@ def _spell(family: Stitch | None) -> dict[str, object] | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a folder holds: its description as plain values, and the stitch's tensors by name."""
+    """The content of a folder: its description as plain values, and the stitch's tensors by name."""
 
     folder: Path
     description: Mapping[str, Any]
@@ -136,7 +136,7 @@ class Saved:
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """What was kept beside the stitch: trial key, fit, scores."""
+        """The record kept beside the stitch: trial key, fit, scores."""
         kept: Mapping[str, Any] = self.description["record"]
         return kept
 

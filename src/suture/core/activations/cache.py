@@ -80,12 +80,12 @@ class Need:
 
     @property
     def is_recomputed(self) -> bool:
-        """Whether they are too large to be kept, if what asks for them takes rows."""
+        """Whether they are too large to keep, if the caller can take them a few rows at a time."""
         return self.nbytes > RECOMPUTED
 
     @property
     def where(self) -> str:
-        """Say of what, where and on which samples."""
+        """Describe the activations in words: the network, the cut and the samples."""
         cut = self.network.cuts.place(self.index)
         place = "the output" if cut.is_output else f"'{cut.name}'"
         return f"of {self.network.name} at {place} on {self.samples.name}"
@@ -100,12 +100,12 @@ class _Kept:
 
 
 class Activations:
-    """A cache of activations; what was used longest ago is dropped first.
+    """A cache of activations that drops the least recently used first.
 
-    ``ram`` bounds what is kept in memory, in bytes; what a running trial holds comes on top. With ``disk``, whatever
-    has at least a page is kept in that folder instead, for all processes of the machine; what a GPU has room for is
-    kept there, if ``sharing`` processes that have it together do the same. ``notes`` say in words what the disk did not
-    take, and ``mapped`` are the keys of the files that were read; the reader clears both.
+    ``ram`` limits the cache in memory, in bytes; the tensors of a running trial come on top. With ``disk``, tensors of
+    at least a page are kept in that folder instead, for all processes of the machine. Activations that fit on a GPU are
+    kept there, where ``sharing`` processes share its memory. ``notes`` describe the tensors that the disk refused, and
+    ``mapped`` holds the keys of the files that were read; the reader clears both.
     """
 
     def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None, sharing: int = 1) -> None:
@@ -131,9 +131,10 @@ class Activations:
         return self.get(Need(network, samples, network.cuts.find(cut).index))
 
     def rows(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
-        """Give the same to who takes a few rows at a time: what is too large to be kept is computed row by row.
+        """Return the activations as ``at`` does, to a caller that takes a few rows at a time.
 
-        What is given then stands for a tensor: it has its shape, ``[rows]``, ``narrow``, ``split`` and ``to``.
+        Activations too large to keep are computed row by row. The object returned then stands for a tensor: it has its
+        shape, ``[rows]``, ``narrow``, ``split`` and ``to``.
         """
         if isinstance(network, Network):
             need = Need(network, samples, network.cuts.find(cut).index)
@@ -146,7 +147,7 @@ class Activations:
         return self.get(Need(network, samples, len(network.cuts) + 1)).cpu()
 
     def get(self, need: Need) -> Tensor:
-        """Give what is needed, one row per sample, as ``at`` does.
+        """Return the needed activations, one row per sample, as ``at`` does.
 
         Raises ``FitError`` naming it if it is not finite, or does not fit into memory, and ``FrozenError`` if it must
         be computed and the network's weights have changed.
@@ -197,7 +198,7 @@ class Activations:
         return sum(kept.tensor.nbytes for kept in self._kept.values() if kept.tensor.device == device)
 
     def _drop_oldest(self, device: torch.device, room: int) -> None:
-        """Forget what was used longest ago on a device, until the rest has room."""
+        """Drop the least recently used tensors on a device until the rest fit into ``room``."""
         used = self._used_on(device)
         for key in [key for key, kept in self._kept.items() if kept.tensor.device == device]:
             if used <= room:
@@ -205,7 +206,7 @@ class Activations:
             used -= self._kept.pop(key).tensor.nbytes
 
     def _compute(self, need: Need, device: torch.device = CPU) -> Iterator[Tensor]:
-        """Compute what is needed, a chunk at a time on a device; always the same bits."""
+        """Compute the needed activations, a chunk at a time on a device; always the same bits."""
         network = need.network
         network.check_frozen()  # what is kept under a fingerprint must be that network's
         say_phase(f"activations {need.where}")
@@ -238,9 +239,9 @@ class Activations:
 
 
 def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """Return what computes rows of the activations, on the network's device, from those at an earlier place.
+    """Return a function that computes rows of the activations from those at an earlier place.
 
-    Beside these it is given what the layers read of the inputs of these samples, if any do.
+    It computes on the network's device. Its second argument holds the inputs of these samples, if any layer reads them.
     """
     network, part = need.network, need.network.part(start, need.index)
     fused = many and bool(part.segments)
@@ -319,7 +320,7 @@ class Recomputed:
 
 
 def _check_memory(needed: int, samples: int, where: str) -> None:
-    """Refuse what will not fit: Linux promises more memory than there is, and kills the process that takes it."""
+    """Refuse activations that do not fit. Linux would overcommit memory, and later kill the process."""
     free = available_memory()
     if needed > free:
         raise FitError(
@@ -359,7 +360,7 @@ class _FusedPart:
         self.is_compared = False
 
     def __call__(self, x: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """Map a chunk; the first one is what the segments are compared on."""
+        """Map a chunk; the first chunk is used to compare the segments."""
         x = x if self.part.prepare is None else self.part.prepare(_lay_out(x))
         inputs = x if self.part.prepare is not None else inputs
         x = self._channels_last(x)

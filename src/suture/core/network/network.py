@@ -59,17 +59,17 @@ class Network:
         example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
             ``int64``, or a mapping of these with their masks and positions by name, such as a tokeniser gives; used to
             find and verify the cuts.
-        name: how tables and figures call it; by default the model's class.
-        preprocess: what brings float images in [0, 1] to the model's input; a part of every prefix.
+        name: the network's name in tables and figures; by default the model's class.
+        preprocess: the preprocessing of float images in [0, 1] into the model's input; a part of every prefix.
         factory: builds the same architecture without trained weights; needed for untrained controls only where a
             parameter belongs to no module that can reset it.
         stages: the forward pass as a list of module paths, or of ``(name, function)`` pairs, for models that cannot be
             traced.
         copy: whether to copy the tensors of the model.
         device: where it computes, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; by default where the model is.
-        expected_accuracy: what it is known to reach, on any data or by the data's name; a trial warns if it is far
-            below. 0 says that it is meant to be weak.
-        constants: names of floating-point buffers, or of plain tensor attributes, that are no result of training;
+        expected_accuracy: the accuracy that it is known to reach, on any data or by the data's name; a trial warns if
+            it is far below. Give 0 if it is meant to be weak.
+        constants: names of floating-point buffers, or of plain tensor attributes, that are not a result of training;
             with a ``factory`` also of parameters that it does not draw at random.
         output: which of its outputs counts, if it gives a mapping or a tuple; by default ``logits``, or else
             ``last_hidden_state``.
@@ -193,7 +193,7 @@ class Network:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The shape of what it was cut for: (C, H, W) of raw images, (T,) of token ids."""
+        """The shape of the inputs it was cut for: (C, H, W) of raw images, (T,) of token ids."""
         return tuple(self.example.shape[1:])
 
     @property
@@ -208,7 +208,7 @@ class Network:
 
     @property
     def backend(self) -> str:
-        """What found the cuts: ``torch.fx``, ``torch.export`` or ``stages``."""
+        """The backend that found the cuts: ``torch.fx``, ``torch.export`` or ``stages``."""
         return self._traced.backend
 
     @property
@@ -232,14 +232,14 @@ class Network:
         return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]), *told)
 
     def _settings(self, path: str, module: nn.Module) -> object:
-        """Return what decides a module besides its ``repr`` and tensors, without what a run leaves behind in it."""
+        """Return a module's settings besides its ``repr`` and tensors, without attributes left behind by a run."""
         if isinstance(module, fx.GraphModule):
             return None
         found = settings(module)
         return type(module), [(n, found[n]) for n in sorted(found) if f"{path}.{n}".lstrip(".") not in self._scratch]
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the networks made of this one out of copies and of what is sent to another process."""
+        """Leave the networks made of this one out of copies and out of pickles for other processes."""
         return vars(self) | {"_untrained": {}, "_elsewhere": {}}
 
     def to(self, device: str | torch.device) -> "Network":
@@ -277,11 +277,11 @@ class Network:
 
     @property
     def is_changed(self) -> bool:
-        """Whether a tensor that decides the output is not what it was when the network was made."""
+        """Whether a tensor that decides the output has changed since the network was made."""
         return self.state_digest() != self.wrapped_digest
 
     def check_frozen(self) -> None:
-        """Raise ``FrozenError`` if a tensor or a function that decides the output is not what it was."""
+        """Raise ``FrozenError`` if a tensor or function behind the output has changed since the network was made."""
         if self.is_changed:
             raise FrozenError(f"the weights of {self.name} changed after it was made a Network; make it again")
         self.check_functions()
@@ -332,7 +332,7 @@ class Network:
         self.check_images(samples.extremes, samples.name)
 
     def check_images(self, images: Tensor, name: str) -> None:
-        """Raise ``DataError`` if raw images, or token ids, do not become what the network was cut for.
+        """Raise ``DataError`` if raw images, or token ids, do not become inputs like those the network was cut for.
 
         Images are judged by the first, sequences of token ids by those with the smallest and the largest.
         """
@@ -369,7 +369,7 @@ class Network:
         return expected.get(data.partition("[")[0]) if isinstance(expected, Mapping) else expected
 
     def look_at(self, images: Tensor) -> None:
-        """Check, once, on the first of raw images that it gives what the user's model does in batches of any size.
+        """Check once, on the first raw images, that the network computes the user's model in batches of any size.
 
         Raises ``NetworkError`` if it does not.
         """
@@ -381,7 +381,7 @@ class Network:
         self._is_looked_at = True
 
     def part(self, start: int, end: int) -> Frozen:
-        """Give what lies between two places, which are indices of cuts.
+        """Return the layers between two places, which are indices of cuts.
 
         0 is the raw images, ``(n, C, H, W)``, and one more than there are cuts is the output, ``(n, outputs)``.
         """
@@ -396,7 +396,7 @@ class Network:
         return self.part(self.cuts.find(cut).index, len(self.cuts) + 1)
 
     def between(self, start: str | Cut, end: str | Cut) -> Frozen:
-        """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``.
+        """Return the layers between two cuts, from the tensor at ``start`` to the tensor at the later cut ``end``.
 
         Raises ``CutError`` if ``end`` is the earlier one.
         """
@@ -406,20 +406,21 @@ class Network:
         return self.part(first.index, last.index)
 
     def inputs_after(self, cut: str | Cut, images: "Tensor | Mapping[str, Tensor]") -> Tensor | None:
-        """Return what the suffix reads of raw samples beside the tensor at the cut, such as masks; ``None`` if nothing.
+        """Return the inputs of raw samples that the suffix reads beside the tensor at the cut, or ``None``.
 
-        Suffix and samples are this network's: ``after(cut)(tensor, inputs_after(cut, batch))``.
+        Such inputs are, for example, masks. Suffix and samples are this network's: ``after(cut)(tensor,
+        inputs_after(cut, batch))``.
         """
         return self.inputs_from(self.cuts.find(cut).index, join_inputs(images)[0])
 
     def inputs_from(self, start: int, images: Tensor) -> Tensor | None:
-        """Return what the layers after the cut of this index read beside the tensor; ``None`` if nothing."""
+        """Return the inputs that the layers after this cut read beside the tensor; ``None`` if they read none."""
         if not start or not any(segment.reads_inputs for segment in self._traced.segments[start:]):
             return None
         return _prepared(self._prepare, images, self)
 
     def _run_prepared(self, x: Tensor) -> Tensor:
-        """Map what the preprocessing gives to the output."""
+        """Map preprocessed inputs to the output."""
         out: Tensor = Frozen(self._traced.segments)(x, x)
         return out
 
@@ -428,7 +429,7 @@ class Network:
         return self.part(0, len(self.cuts) + 1)
 
     def __call__(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
-        """Map raw images ``(n, C, H, W)``, or what else it takes, to the output ``(n, outputs)``, without gradients."""
+        """Map raw images ``(n, C, H, W)``, or its other inputs, to the output ``(n, outputs)``, without gradients."""
         images, _ = join_inputs(images)
         with torch.no_grad():
             out: Tensor = self.whole()(images.to(self.device))
@@ -438,7 +439,7 @@ class Network:
     def untrained(self, seed: int) -> "Network":
         """Return the same architecture before any training, initialised from the seed.
 
-        Raises ``UntrainedError`` if a trained tensor would survive and there is no factory.
+        Raises ``UntrainedError`` if a trained tensor would survive and no factory is given.
         """
         if self._untrainable is not None:
             raise self._untrainable
@@ -526,7 +527,7 @@ def _move_constants(body: nn.Module, device: torch.device) -> None:
 
 
 def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
-    """Return the inputs and the outputs for the example of a network that was moved, if they are what they were."""
+    """Return a moved network's inputs and outputs for the example, after checking that the move did not change them."""
     name, device, example = own.name, moved.device, own.example
     try:
         inputs = _prepared(moved._prepare, example, moved)

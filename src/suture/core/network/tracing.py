@@ -94,7 +94,7 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Keep from the screen what tracers print, log and warn of; why they failed is in their error."""
+    """Keep the output, logs and warnings of tracers off the screen; their errors say why they failed."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -126,7 +126,7 @@ def _trace_len(model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """What a backend offers: names of possible cuts, and how to build the segments between any choice of them."""
+    """The offer of a backend: names of possible cuts, and how to build the segments between any choice of them."""
 
     names: tuple[Names, ...]
     build: Callable[[Sequence[int]], Sequence[nn.Module]]
@@ -293,7 +293,7 @@ def _layer_by_layer(
 
 @keyed_as("looks_back_only")
 def looks_back_only(mask: Tensor, is_causal: bool | None) -> bool:
-    """Whether a mask (T, T) is the one that hides what comes later, as torch's encoder finds it out."""
+    """Whether a mask (T, T) hides all later positions, as torch's encoder determines it."""
     return torch.nn.modules.transformer._detect_is_causal_mask(mask, is_causal)
 
 
@@ -340,7 +340,7 @@ def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, Mapping[str,
 
 @keyed_as("FunctionStage")
 class FunctionStage(nn.Module):
-    """A stage that is no module of the model: a function of one tensor."""
+    """A stage that is not a module of the model: a function of one tensor."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -354,8 +354,8 @@ class FunctionStage(nn.Module):
 def make_portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | None:
     """Return the stages such that they can be applied to a copy of the model.
 
-    Raises ``TracingError`` for what is no stage, and for functions that hold on to modules or parameters, which no copy
-    could replace.
+    Raises ``TracingError`` for anything that is not a stage, and for functions that hold modules or parameters, which a
+    copy could not replace.
     """
     return None if stages is None else [_make_portable(model, stage) for stage in stages]
 

@@ -133,7 +133,7 @@ def _take(module: nn.Module, build: Callable[[], nn.Module]) -> None:
 
 @functools.cache
 def _names_at(home: str) -> tuple[Callable[[], nn.Module], ...]:
-    """Return what timm or torchvision builds, untrained, with the code of a module of theirs."""
+    """Return the builders of timm's or torchvision's models that are defined in the module ``home``."""
     if home.startswith("timm.models."):
         import timm
 
@@ -214,7 +214,7 @@ def fresh(
 
 
 def _build(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:
-    """Return what the factory builds from a seed, with the types and on the device of the trained model."""
+    """Return the factory's model from a seed, with the types and on the device of the trained model."""
     with _seed_from(seed, like):
         model = copy.deepcopy(factory())
     if isinstance(like, Entrance):

@@ -1,4 +1,4 @@
-"""What a family of stitches is.
+"""The definition of a family of stitches, and the plain families.
 
 A *family* (``Conv(kernel=3)``, ``Orthogonal()``) says which shapes it joins and makes stitches, untrained, as plain
 modules. Shapes are without the batch: maps ``(C, H, W)``, tokens ``(T, D)``, vectors ``(D,)``.
@@ -7,8 +7,7 @@ Most families are *affine*: their stitches are made of maps ``row ↦ W·row + b
 tokens or samples), each a ``Part`` of the stitch with its rows of the sender and its rows of the receiver. Given the
 second moments of those rows, a family knows its own best ``W``: this is what least squares asks it for.
 
-The plain families stand here too, which treat every position alike and keep its place: nothing, a linear map, a
-convolution.
+The plain families treat every position alike and keep its place: the identity, a linear map, a convolution.
 """
 
 from abc import ABC, abstractmethod
@@ -171,7 +170,7 @@ class AffineStitch(Stitch):
         yield from known.regressions(ridges)
 
     def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
-        """Make a built stitch compute what another affine module does; whether the family knows how, by default not."""
+        """Make a built stitch compute the same as another affine module, if the family can; return whether it did."""
         return False
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[RawLayer]:
@@ -206,7 +205,7 @@ def say_families(sender: Shape, receiver: Shape) -> str:
 
 
 def loader(layer: nn.Module) -> Callable[[AffineMap], None]:
-    """Return what sets a layer's weight and bias to those of an affine map."""
+    """Return a function that sets a layer's weight and bias to those of an affine map."""
 
     def load(affine: AffineMap) -> None:
         assign(layer, "weight", affine.weight)

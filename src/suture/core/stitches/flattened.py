@@ -116,7 +116,7 @@ class FullLinear(AffineStitch):
         return [Part(averaging.rows, lambda y: y.flatten(1), load)]
 
     def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
-        """Read the other's map off what it gives for zero and for every basis tensor, in float64."""
+        """Read the other's map off its outputs for zero and for every basis tensor, in float64."""
         layer, size = _linear(stitch), prod(sender)
         exact = copy.deepcopy(other).double().eval()
         zero = torch.zeros(1, *sender, dtype=torch.float64, device=layer.weight.device)

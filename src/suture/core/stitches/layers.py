@@ -100,7 +100,7 @@ class Layers(Stitch):
         return (network or self.network).between(self.after, self.upto)
 
     def __str__(self) -> str:
-        """Return what it is made of, without the seed."""
+        """Return the name of the layers and their network, without the seed."""
         upto = "" if self.upto == OUTPUT else f", up to '{self.upto}'"
         drawn = "" if self.seed is None else ", drawn anew"
         return f"Layers({self.network.name} after '{self.after}'{upto}{drawn})"
@@ -153,8 +153,8 @@ def _follow_mode(body: nn.Module) -> None:
 def _find_told_calls(body: nn.Module) -> list[tuple[fx.Node, str | int]]:
     """Return the calls in a traced module that are to follow its mode, with the name or place of that argument.
 
-    A BatchNorm whose scale is no parameter is frozen on purpose, and stays so. Raises ``CutError`` for a BatchNorm that
-    takes the mean over all batches (``momentum=None``), which its call in evaluation mode no longer says.
+    A BatchNorm whose scale is not a parameter is frozen on purpose, and stays so. Raises ``CutError`` for a BatchNorm
+    that takes the mean over all batches (``momentum=None``), which its call in evaluation mode no longer says.
     """
     found: list[tuple[fx.Node, str | int]] = []
     for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():

@@ -157,7 +157,7 @@ class _Regridded(AffineStitch):
                 )
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
-        """Make the convolution, what sees tensors as maps around it, and maps of the prefix tokens."""
+        """Make the convolution, the reshaping around it that treats tensors as maps, and maps of the prefix tokens."""
         self.check(sender, receiver)
         seen, wanted = Seen.of(sender), Seen.of(receiver)
         seen, wanted = _on_grid(seen, wanted), _on_grid(wanted, seen)
