@@ -33,7 +33,7 @@ def outside(text: str) -> Iterator[tuple[int, str]]:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Return what stands between the commas outside brackets and quotes. Raises ``SutureError`` as ``outside``."""
+    """Split text at the commas outside brackets and quotes. Raises ``SutureError`` as ``outside`` does."""
     ends = [place for place, character in outside(text) if character == ","]
     return [text[start + 1 : end].strip() for start, end in zip([-1, *ends], [*ends, len(text)], strict=True)]
 

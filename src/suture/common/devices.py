@@ -16,7 +16,7 @@ KINDS = ["cpu", "cuda"]  #: the kinds of device that were thought of; a test add
 
 
 def parse_device(name: str | torch.device) -> torch.device:
-    """Return the device that is named, whether it is there or not. Raises ``DeviceError`` for what names none."""
+    """Return the device of this name, whether the machine has it or not. Raises ``DeviceError`` for other names."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
@@ -64,7 +64,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def name_device(device: torch.device) -> str:
-    """Return what a device is called by its maker; of the processor, ``cpu``."""
+    """Return the maker's name of a device; for the processor, ``cpu``."""
     return "cpu" if device.type == "cpu" else str(_module(device.type).get_device_name(device))
 
 

@@ -1,4 +1,4 @@
-"""What a thing is, as a hash of its content: what it computes, and with what.
+"""The identity of values, objects, functions and classes, as a hash of their content.
 
 A function of the user's counts by the text of its file and of all that this imports (``sources``), so that an edit asks
 for a new measurement. What belongs to a library counts by its name, and a class of Suture's by the name under which
@@ -31,14 +31,14 @@ from suture.common.sources import OWN, check_loaded, source_of, versions
 
 
 def identity(thing: object) -> str:
-    """Return a SHA-256 over all that decides what a value, an object, a function or a class does, in hexadecimal.
+    """Return a SHA-256, in hexadecimal, over all that decides the behaviour of a value, object, function or class.
 
-    The same in every process, and after being pickled. A dataclass is its class and its fields; any other object its
-    class and what it would be pickled from, without what its cached properties remember, which follows from the rest.
-    A function of the user's is its place in its file, the text of that and of all files of the user's that it imports,
-    its attributes, defaults and closure, and the globals that it reads. A class is its members and bases. What
-    libraries define counts by name, and by version if Suture does not itself depend on it. The order of a set or of an
-    object's attributes does not count, nor how tensors lie in memory.
+    It is the same in every process, and after being pickled. A dataclass is its class and its fields; any other object
+    its class and its pickled state, without the values of cached properties, which follow from the rest. A function of
+    the user's is its place in its file, the text of that and of all files of the user's that it imports, its
+    attributes, defaults and closure, and the globals that it reads. A class is its members and bases. Definitions of
+    libraries count by name, and by version if Suture does not itself depend on it. The order of a set or of an object's
+    attributes does not count, nor how tensors lie in memory.
 
     Raises ``CodeError`` for a function of the user's without any text, for one whose file has been edited since it was
     loaded, and for an object that cannot be pickled.
@@ -300,7 +300,7 @@ class _Walk:
 
 
 def _set_by_hand(thing: object, state: Mapping[str, object]) -> dict[str, object]:
-    """Return the attributes of an object without what its cached properties remember."""
+    """Return the attributes of an object without the values of its cached properties."""
     kinds = {name: member for cls in type(thing).__mro__ for name, member in vars(cls).items()}
     return {name: held for name, held in state.items() if not isinstance(kinds.get(name), functools.cached_property)}
 
@@ -347,7 +347,7 @@ def _names(code: types.CodeType, how: tuple[str, ...]) -> frozenset[str]:
 
 
 def is_filled(cell: types.CellType) -> bool:
-    """Return whether what a function closes over has been given a value."""
+    """Return whether a variable of a closure has been given a value."""
     try:
         return cell.cell_contents is not cell
     except ValueError:

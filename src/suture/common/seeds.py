@@ -1,4 +1,4 @@
-"""What makes a result reproducible: seeds derived from what they are for, and sums that one thread takes.
+"""Reproducibility: seeds derived from their purpose, and sums that one thread takes.
 
 torch is imported where it is used: ``digest`` also serves commands that only read a run, which need not wait for it.
 """

@@ -155,7 +155,7 @@ def is_dataset(thing: object) -> bool:
 
 
 def name_of(given: Any) -> str:
-    """Return what a dataset is called if nobody names it: as its class is, that of the innermost."""
+    """Return the default name of a dataset: that of the innermost dataset, or of its class."""
     inner = given
     while is_dataset(deeper := getattr(inner, "dataset", None)):
         inner = deeper
@@ -295,7 +295,7 @@ def _is_tokens(part: Tensor) -> bool:
 
 
 def _join_tokens(parts: Sequence[Tensor], names: Sequence[str], name: str, are_batches: bool) -> tuple[Tensor, Inputs]:
-    """Return token ids (n, T), or with what is beside them (n, columns, T), of all parts, filled up to one length."""
+    """Return token ids (n, T), or with their side inputs (n, columns, T), of all parts, filled up to one length."""
     parts = [part if part.ndim == 3 else part[:, None] for part in parts]
     names = names or [CONTENT[0]]
     lengths = torch.cat([torch.full((len(part),), part.shape[-1]) for part in parts])
@@ -357,7 +357,7 @@ def _choose(item: Mapping[str, Any], what: str, asked: str | None, known: Sequen
 
 
 def _inputs(image: Any, what: str, size: int | None) -> Tensor:
-    """Return the image of a sample, or its token ids (T,), or with what is beside them (columns, T)."""
+    """Return the image of a sample, or its token ids (T,), or these with their side inputs (columns, T)."""
     if not isinstance(image, Mapping):
         return _image(image, what, size)
     parts = {key: _image(one, f"{key} of {what}", size) for key, one in image.items()}
@@ -422,7 +422,7 @@ def _within(dataset: Any) -> list[Any]:
 
 
 def describe_transforms(dataset: Any, collate: Callable[..., Any] | None = None) -> str:
-    """Return in words what a dataset does to its images and labels."""
+    """Describe in words how a dataset transforms its images and labels."""
     found: list[str] = []
     for one in _within(dataset):
         kept = getattr(one, "__dict__", {})

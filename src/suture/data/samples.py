@@ -49,7 +49,7 @@ def are_token_ids(raw: Tensor) -> bool:
 
 
 def things(raw: Tensor) -> str:
-    """Return what samples are called: images, or sequences of token ids."""
+    """Return the word for samples: images, or sequences of token ids."""
     return "sequences" if are_token_ids(raw) else "images"
 
 
@@ -333,7 +333,7 @@ class Samples:
 
     @cached_property
     def _made(self) -> "dict[tuple[str, int], Samples]":
-        """What ``first`` and ``shuffled`` gave: their images need not be hashed for every trial."""
+        """The results of ``first`` and ``shuffled``, whose images need not be hashed for every trial."""
         return {}
 
 
@@ -372,7 +372,7 @@ class Data:
 
     @cached_property
     def training(self) -> Samples:
-        """Fit and validation together, in this order: what a network is trained on that a stitch will join.
+        """Fit and validation samples together, in this order: the training data of a network that a stitch will join.
 
         Raises ``DataError`` if pairs are broken: a network is trained on images with their own labels.
         """
@@ -534,7 +534,7 @@ class Data:
 
 
 def _describe_task(samples: Samples) -> str:
-    """Return the classes, or the task if it is another, and what the images went through."""
+    """Return the classes, or the name of another task, and the transforms of the images."""
     task = f"{len(samples.classes)} classes" if samples.task == Classification() else samples.task.name
     return f"{task}, through {samples.transforms}" if samples.transforms else task
 
@@ -581,7 +581,7 @@ def _some(labels: Iterable[int]) -> str:
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """Return a SHA-256 over dtype, shape and values; what is not contiguous is copied a part at a time."""
+    """Return a SHA-256 over dtype, shape and values; a tensor that is not contiguous is copied a part at a time."""
     content = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
     for part in pieces(tensor):
         content.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)

@@ -281,7 +281,7 @@ def _check_task(source: str, task: Task) -> None:
 
 
 def _in_words(source: object) -> str:
-    """Return what was given instead of data."""
+    """Describe the type of a source that is not data."""
     if not isinstance(source, tuple | list):
         return f"a {type(source).__name__}"
     return f"a {type(source).__name__} of {', '.join(type(one).__name__ for one in source) or 'nothing'}"

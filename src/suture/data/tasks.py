@@ -1,4 +1,4 @@
-"""What a network's outputs mean, what targets are, and which loss a stitch is fitted by.
+"""Tasks: the meaning of a network's outputs, the targets, and the loss by which a stitch is fitted.
 
 A task is a property of the data, ``Samples.task``. The targets of a sample are its ``labels``, whose first axis is the
 samples'. Everything below a measurement sees outputs and targets as tensors and asks the task for
@@ -8,7 +8,7 @@ samples'. Everything below a measurement sees outputs and targets as tensors and
 - ``positions``: how many predictions of a sample count, so that a long text weighs more than a short one.
 
 When a trial is made it asks once for the ``Facts`` of its scored data: on which axis the classes of outputs lie, how
-many predictions count, and what a network reaches that has learned nothing.
+many predictions count, and the score of a network that has learned nothing.
 """
 
 import math
@@ -46,7 +46,7 @@ class Facts:
 
 @keyed_as("Task")
 class Task(ABC):
-    """What outputs and targets mean. Tasks are frozen dataclasses; equal settings are equal tasks."""
+    """The meaning of outputs and targets. Tasks are frozen dataclasses; equal settings are equal tasks."""
 
     name: ClassVar[str]  #: in tables
     unit: ClassVar[str] = "sample"  #: what one independent sample is, over which intervals are taken
@@ -95,7 +95,7 @@ class Task(ABC):
         return (self.losses(outputs, targets) * counts).sum() / counts.sum().clamp(min=1)
 
     def scale(self, targets: Tensor) -> float:
-        """Return what an error counts as one, in the unit of ``errors``: to tell a small gain from a large one."""
+        """Return the size of a typical error, in the unit of ``errors``, to tell a small gain from a large one."""
         return 1.0
 
     def default_targets(self, inputs: Tensor) -> Tensor:
@@ -383,7 +383,7 @@ class Regression(Task):
         return (outputs - targets.to(outputs.dtype)).square().mean(1)
 
     def scale(self, targets: Tensor) -> float:
-        """Return the variance of the targets, so that an error of one is what their mean has."""
+        """Return the variance of the targets, which is the error of predicting their mean."""
         return float(targets.double().var(0, correction=0).mean())
 
 
@@ -420,7 +420,7 @@ class OwnOutputs(Task):
         return torch.zeros(len(inputs), dtype=torch.int64)
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs cannot be what is copied."""
+        """Return the reason why outputs cannot be copied; empty if they can."""
         if self.meaning == "logits" and len(shape) != 1:
             return f"logits are (n, classes), and these are {_batch(shape)}"
         return "" if math.prod(shape) > 1 else "one number has no direction to be compared"

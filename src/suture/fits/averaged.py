@@ -100,7 +100,7 @@ class Look:
         return abs(self.error - other.error) <= deviations * self.chance(other)
 
     def chance(self, other: "Look") -> float:
-        """Return what the images that are right in one and wrong in the other would add by chance to either's error."""
+        """Return the standard error of the difference between the two error rates, over the same images."""
         return float((self.wrong.double() - other.wrong.double()).std()) / math.sqrt(len(self.wrong))
 
 
@@ -140,7 +140,7 @@ def find_best(looks: Sequence[Look]) -> Look:
 
 
 def err_always(problem: Problem, most: int) -> float:
-    """Return the error of naming the commonest class always, on so many validation samples; 1 if it is no class."""
+    """Return the error of always naming the commonest class, on so many validation samples; 1 without classes."""
     if problem.task != Classification():
         return 1.0
     labels = problem.validation.labels[:most].cpu()

@@ -1,4 +1,4 @@
-"""What a fit is given: the seam as data, and a stitch to change in place."""
+"""The inputs of a fit: the seam as data, and a stitch to change in place."""
 
 import math
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class Side:
     counted: Tensor | None = None
 
     def run(self, suffix: nn.Module, represented: Tensor, chosen: Tensor) -> Tensor:
-        """Return what a suffix gives for chosen samples, which a stitch has represented."""
+        """Return a suffix's outputs for chosen samples, which a stitch has represented."""
         return run_suffix(suffix, represented, self.inputs_of(chosen, represented.device))
 
     def inputs_of(self, chosen: Tensor, device: torch.device) -> Tensor | None:
@@ -158,7 +158,7 @@ class Fit(ABC):
 
     @property
     def drawn_as(self) -> "Fit":
-        """The fit by which random numbers are drawn: the same one, but for what only says how long it may go on."""
+        """The fit from which random numbers derive: the same, except for settings that only limit its length."""
         return self
 
     def deepened(self) -> "Fit | None":

@@ -72,7 +72,7 @@ class BestOf(Fit):
         return self.fits
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
-        """Fit a copy of the stitch by each, and give the stitch what the best one has."""
+        """Fit a copy of the stitch by each fit, and load the best result into the stitch."""
         if not stitch.state_dict():
             return replace(self.fits[0].fit(problem, stitch), kept=str(self.fits[0]))
         device = next(chain(stitch.parameters(), stitch.buffers())).device
@@ -103,7 +103,7 @@ class BestOf(Fit):
 
 
 def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look:
-    """Say what the validation data says of a stitch."""
+    """Evaluate a stitch on the validation data."""
     side = problem.validation
     stitch.eval()
     losses, wrong = [], []

@@ -215,7 +215,7 @@ class _Bare:
         return dict(made.named_parameters())
 
     def write_back(self, maps: list[AffineMap]) -> None:
-        """Give the stitch that was given what this one computes; ``maps`` hold the moments of its rows."""
+        """Copy the result into the stitch that was given; ``maps`` hold the moments of its rows."""
         if self.given is not None:
             conv = next(module for module in self.stitch.modules() if isinstance(module, nn.Conv2d))
             assert conv.bias is not None

@@ -68,9 +68,9 @@ class Solved:
 
 
 def read_head(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
-    """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` if it is no mean and linear layer.
+    """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` if it is not a mean and a linear layer.
 
-    ``probe`` are such tensors, on which the two must agree to 1e-4 of what the outputs vary by.
+    ``probe`` are such tensors, on which the two must agree to 1e-4 of the outputs' variation.
     """
     features = part.gives(probe[:1]).shape[-1]
     axis = next((i for i in (0, len(shape) - 1) if shape[i] == features), None)

@@ -44,7 +44,7 @@ Layer = nn.Linear | nn.Conv2d | ScaleAndShift | Norm
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What one layer reads and gives: means and deviations of its features.
+    """The statistics of one layer's inputs and outputs: means and deviations of its features.
 
     ``into`` maps weights of channels to those of rotated channels ``(channels, channels)``, and ``back`` back.
     """
@@ -61,10 +61,10 @@ Reads = Mapping[nn.Module, _Read]
 
 
 class Coordinates:
-    """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
+    """The parameters of a stitch, as free tensors for the descent and as the tensors that the stitch uses.
 
-    ``reads`` says what each layer reads and gives (``measure_layers``). Nothing is written into the stitch before
-    ``write``.
+    ``reads`` holds the statistics of each layer's inputs and outputs (``measure_layers``). Nothing is written into the
+    stitch before ``write``.
     """
 
     def __init__(self, stitch: nn.Module, reads: Reads) -> None:
@@ -91,7 +91,7 @@ class Coordinates:
         return {name: tensor for make in self._made for name, tensor in make(self.free)}
 
     def __call__(self, sent: Tensor) -> Tensor:
-        """Return what the stitch gives for activations, with gradients to the free tensors."""
+        """Return the stitch's outputs for activations, with gradients to the free tensors."""
         return cast(Tensor, functional_call(self.stitch, self.parameters(), (sent,)))
 
     def groups(self, rate: float) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Rea
 
 
 def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
-    """The same for every feature: root mean squares of what the layer reads and of what its outputs vary by."""
+    """Measure all features alike: root mean squares of the layer's inputs and of the variation of its outputs."""
     if isinstance(layer, Norm | ScaleAndShift):
         return _measure(WHITE, layer, read, gave)  # in which no ridge matters
     size = _root_mean_square(read)

@@ -32,7 +32,7 @@ PENALTIES = 10.0 ** torch.arange(-6, 2.5, 0.5, dtype=torch.float64)  #: in units
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Some images held out, and what predicts them of the others; m samples are fitted, in r directions."""
+    """Some images held out, and the basis that predicts them from the others: m fitted samples, r directions."""
 
     fitted: Tensor  #: their places (m,)
     held: Tensor  #: (k,)
@@ -51,7 +51,7 @@ class Folded:
 
     @cached_property
     def parts(self) -> list[HeldOut]:
-        """What predicts each part from the others."""
+        """The predictors of each part from the others."""
         images, made = len(self.x) // self.positions, []
         order = torch.randperm(images, generator=generator("folds", images))
         within = torch.arange(self.positions)

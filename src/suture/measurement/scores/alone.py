@@ -1,4 +1,4 @@
-"""How each network does alone, before anything is concluded from what it does stitched.
+"""The performance of each network alone, checked before its stitched performance is interpreted.
 
 A penalty compares a stitched network with its receiver. If that is not fed as it was trained, without its normalisation
 or with bytes for fractions, a stitch mends part of the harm and anything seems compatible with it. Nothing in a penalty

@@ -25,7 +25,7 @@ COLUMNS: dict[str, str] = {
     "high": "float64",
     "direction": "str",  # similarity: a higher value is more alike; distance: a lower one
 }
-#: The columns that say what chance gives, and what is left.
+#: The columns of calibration: the value by chance, the calibrated value, its p-value and interval.
 CALIBRATED = ("chance", "calibrated", "p", "low", "high")
 SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
 

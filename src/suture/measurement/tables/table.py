@@ -1,4 +1,4 @@
-"""The table: what was measured, one row per trial and score, tidy.
+"""The tidy table of measurements, one row per trial and score.
 
 The column names are a promise; see ``COLUMNS``. Intervals in a row are 95 % over test samples; ``summary`` aggregates
 over seeds into a table of the same columns plus ``seeds`` and ``interval``.
@@ -107,7 +107,7 @@ _AVERAGED = [
 
 
 def to_table(results: "Iterable[Measurement | Failure]") -> pd.DataFrame:
-    """Make the table of what was measured, and of what failed."""
+    """Make the table of measurements and failures."""
     from suture.measurement.tables.records import describe_trial, record  # takes torch with it; see ``described``
 
     return table_of((describe_trial(result.trial), record(result)) for result in results)
@@ -238,7 +238,7 @@ def never_known(rows: pd.DataFrame) -> list[str]:
 
 
 def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return where what the stitch gives is certainly told from the receiver's own activations, by either measure."""
+    """Return where stitched activations certainly differ from the receiver's own, by either measure."""
     if not {*_APART} <= {*rows}:
         return pd.Series(False, index=rows.index)
     ends = rows[_APART].astype("float64")
@@ -249,7 +249,7 @@ def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def say_quick(table: pd.DataFrame) -> str:
-    """Return which quick fits a table has, for what shows it; empty if none."""
+    """Return the quick fits of a table, in words for its readers; empty if there are none."""
     fits = [str(fit) for fit in table["fit"].dropna().unique()] if "fit" in table else []
     quick = sorted(fit for fit in fits if fit.startswith("Quick("))
     return f"fitted by {' and '.join(quick)}" if quick else ""

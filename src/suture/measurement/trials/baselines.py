@@ -1,4 +1,4 @@
-"""Baselines: what stitching is to be compared with, at the same cuts, from the same cached activations.
+"""Baselines to compare with stitching, at the same cuts and from the same cached activations.
 
 A baseline is a function ``Trial → Trial``, as a control is, and is planned like one:
 ``suture.curve(a, b, data=data, controls=(*controls.DEFAULT, baselines.linear_probe))``. Its rows lie in the same table,
@@ -22,7 +22,7 @@ penalty is relative to, and their ``representation_error`` is that of the receiv
 Whose further layers: those of the sender by default, as in appendix B.3 ("freeze the first l layers of the bottom
 network and train the top layers after reinitialising them"), which exist at every cut. ``of="receiver"`` takes the
 receiver's, behind the sender's cut (section 2: "start with the initialized network A∘r and optimize over all choices of
-A"), if the shapes at the two cuts agree. No image is augmented: what trains reads the cached activations.
+A"), if the shapes at the two cuts agree. No image is augmented: the trained layers read the cached activations.
 
 bansal2021, section 2 and appendix B.3; Alain & Bengio 2016 (probes).
 """
