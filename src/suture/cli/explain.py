@@ -1,4 +1,4 @@
-"""``suture explain``: what a run says in words, and what must not be concluded from it."""
+"""``suture explain``: a run explained in words, and the conclusions that it does not support."""
 
 from argparse import Namespace
 from dataclasses import asdict

@@ -97,7 +97,7 @@ def localise(chosen: Namespace) -> int:
 
 
 def read_trait(text: str) -> "Callable[[Data], Trait]":
-    """Return what makes of data the trait that a text names.
+    """Return a function that makes the trait that a text names from data.
 
     Raises ``SutureError`` for any other; what it returns raises ``DataError`` if the data have no such class or pixel.
     """
@@ -131,7 +131,7 @@ def read_trait(text: str) -> "Callable[[Data], Trait]":
 
 
 def _half(text: str, side: str, data: "Data") -> Any:
-    """Return what covers one half of the images of the data."""
+    """Return the variant that covers one half of the images of the data."""
     from suture.data.changes import Covered
     from suture.data.samples import check_pictures
 

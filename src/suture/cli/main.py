@@ -1,4 +1,4 @@
-"""The command line: it reads what it is given, runs the command, and answers every error in one place.
+"""The command line: it parses the arguments, runs the command, and answers every error in one place.
 
 ``argparse`` reads the command line. Added to it here: every error is a ``SutureError`` that says how to see the help, a
 mistyped option gets its nearest neighbour, and ``--config FILE`` takes settings from YAML.
@@ -153,7 +153,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{action.option_strings[0]} {value}: {meant}give one of {', '.join(action.choices)}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the arguments; what nobody knows is refused with what was probably meant."""
+        """Parse the arguments; refuse unknown ones, with a suggestion."""
         given = list(sys.argv[1:] if args is None else args)
         if "--config" in self._option_string_actions:
             self._take_config(given)
@@ -280,7 +280,7 @@ def _refuse(message: str) -> int:
 
 
 def _fault(error: BaseException) -> str:
-    """Return what is said of an error that nobody foresaw: what it is, and where in whose code."""
+    """Describe an unforeseen error: its class and message, and its place in whose code."""
     places = traceback.extract_tb(error.__traceback__)
     at = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
     said = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))

@@ -1,4 +1,4 @@
-"""``suture stitch``, ``curve`` and ``matrix``, which measure stitches, and ``plan``, which says what runs cost."""
+"""``suture stitch``, ``curve`` and ``matrix``, which measure stitches, and ``plan``, which estimates their cost."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -63,7 +63,7 @@ _HOW = (
 
 
 def measuring(written: str) -> tuple[Option, ...]:
-    """Return the options of every command that measures stitches; ``written`` says what the folder is for."""
+    """Return the options of every command that measures stitches; ``written`` describes the content of the folder."""
     return (
         *_HOW,
         option("--seeds", type=at_least(1, 1000), default=1, metavar="N", help="how many seeds of the stitch"),
@@ -79,7 +79,7 @@ def measuring(written: str) -> tuple[Option, ...]:
 
 
 def settings_of(chosen: Namespace) -> dict[str, Any]:
-    """Return how to measure: what a plan takes beside networks, cuts and data."""
+    """Return the settings of a plan beside networks, cuts and data."""
     runner_of(chosen)  # refused before anything is loaded
     return {**_named(chosen), "seeds": chosen.seeds}
 
@@ -108,10 +108,10 @@ def seams_of(text: str | None, sides: str) -> list[Any] | None:
 def measure(
     chosen: Namespace, trials: Any, what: str, data: Any, previews: Any = (), draw: Any = None
 ) -> tuple[Any, Path | None]:
-    """Say ``what`` is measured, on which data, and measure it; return the table, and the folder if there is one.
+    """Announce and make a measurement; return the table, and the folder if there is one.
 
-    The plans of ``previews`` are measured and shown before. ``draw`` draws on a terminal what is known so far: given
-    the tables of the previews, and that of the run.
+    ``what`` names the measurement. The plans of ``previews`` are measured and shown before. ``draw`` draws the results
+    so far on a terminal: given the tables of the previews, and that of the run.
     """
     from suture.data.samples import things
     from suture.runs.progress import choose_progress
@@ -257,7 +257,7 @@ def matrix(chosen: Namespace) -> int:
 
 
 def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
-    """Return the trials of a matrix, what they are in words, and the data."""
+    """Return the trials of a matrix, their description in words, and the data."""
     if chosen.into is None and len(set(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
@@ -277,7 +277,7 @@ def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
 
 
 def forecast(chosen: Namespace) -> int:
-    """Say what a command will cost, measure nothing, and return the exit code."""
+    """Estimate the cost of a command, measure nothing, and return the exit code."""
     from suture.reports.terminal.forecast import forecast_table, record
     from suture.runs.forecast import forecast
     from suture.runs.store import store as stores

@@ -1,4 +1,4 @@
-"""What a command is, the options that several commands share, and what is made of them.
+"""The definition of a command, the options that several commands share, and the objects made from them.
 
 Nothing that takes long to import is imported before a command needs it, so that help, refusals and completion are
 quick.
@@ -38,7 +38,7 @@ class NameOption:
         return text
 
     def complete(self, prefix: str, **_: object) -> list[str]:
-        """Return what a value that begins like this may become."""
+        """Return the possible completions of a value that begins like this."""
         before, comma, last = prefix.rpartition(",") if self.many else ("", "", prefix)
         names = [name for name in (*self.also, *NAMES[self.kind]) if name not in before.split(",")]
         return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
@@ -47,7 +47,7 @@ class NameOption:
 @final
 @dataclass(frozen=True)
 class Option:
-    """An argument of a command: its names, what ``add_argument`` takes, and what a shell may complete it by."""
+    """An argument of a command: its names, its settings for ``add_argument``, and its completions in a shell."""
 
     names: tuple[str, ...]
     settings: dict[str, Any]
@@ -55,7 +55,7 @@ class Option:
 
 
 def option(*names: str, words: Iterable[str] = (), **settings: Any) -> Option:
-    """Return an argument; ``words`` complete it, if its type does not know what does."""
+    """Return an argument; ``words`` complete it, if its type has no completions."""
     kind, known = settings.get("type"), tuple(words)
     if isinstance(kind, NameOption):
         return Option(names, settings, kind.complete)
@@ -65,7 +65,7 @@ def option(*names: str, words: Iterable[str] = (), **settings: Any) -> Option:
 @final
 @dataclass(frozen=True)
 class Command:
-    """A command: its name, its help, its options, and what it does; or, as ``zoo``, a name for the commands within.
+    """A command: its name, help, options and function; or, as ``zoo``, a name for the commands within.
 
     The first line of ``text`` is its line in the list of commands, the rest begins its own help. ``run`` takes what was
     chosen, with the whole command in ``line``, and returns the exit code.
@@ -100,7 +100,7 @@ def command(name: str, *options: Option, examples: Sequence[str]) -> Callable[[C
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return the type of a whole number from ``least``, up to ``most`` if there is a bound to what is meant."""
+    """Return the type of a whole number from ``least``, up to ``most`` if that is given."""
 
     def read(text: str) -> int:
         if not text.removeprefix("-").isdecimal():
@@ -242,7 +242,7 @@ def model_option(*names: str, help: str = MODEL, **settings: Any) -> Option:
 
 
 def data_options(name: str = "--data", **settings: Any) -> tuple[Option, ...]:
-    """Return the data, and what becomes of them: their variants, the size of their images, their classes."""
+    """Return the options of the data, and of their variants, the size of their images and their classes."""
     variants = (
         f"changes of the data, in order: {', '.join(NAMES['variant'])}; with settings as in subset,n=5000 or "
         "relabelled,label=truck,to=ship"

@@ -1,4 +1,4 @@
-"""``suture report``: what a run measured, or a study, or two runs beside each other, as one page to be read."""
+"""``suture report``: a run, a study, or two runs beside each other, as one page."""
 
 from argparse import Namespace
 from pathlib import Path

@@ -42,9 +42,9 @@ def _code(status: Any) -> int:
     examples=("suture table runs/ab", "suture table runs/ab --csv ab.csv"),
 )
 def table(chosen: Namespace) -> int:
-    """Show what is measured so far of the run in a folder.
+    """Show the results so far of the run in a folder.
 
-    Show what is measured so far of the run in a folder, whether it is over, stopped or going on, and write its
+    Show the results so far of the run in a folder, whether it is finished, stopped or running, and write its
     table.parquet anew. The exit code is that of suture status.
     """
     from suture.common.atomic import whole
@@ -123,10 +123,10 @@ def clean(chosen: Namespace) -> int:
 
 @command("verify", RUN, JSON, examples=("suture verify runs/ab",))
 def verify(chosen: Namespace) -> int:
-    """Check that what the run in a folder has kept is sound.
+    """Check whether the files of the run in a folder are sound.
 
-    Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what is damaged
-    and what to do. The exit code is 0 if all is sound, 1 if something is damaged.
+    Read all files of the run in a folder, compare them with the checksums written beside them, and list damaged files
+    with a remedy. The exit code is 0 if all are sound, 1 if one is damaged.
     """
     from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection

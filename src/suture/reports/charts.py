@@ -70,7 +70,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """What can be shown: ``show`` says which kind of thing (score, penalty, …), ``of`` its name.
+    """A quantity to show: ``show`` is its kind (score, penalty, …), ``of`` its name.
 
     ``levels`` are lines across, by name. ``bright`` says which end is better, or more alike, and so brighter in a
     matrix.
@@ -137,7 +137,7 @@ class Measure:
         return value + marks, self.interval(line, place)
 
     def say(self, line: Line, place: int) -> str:
-        """Say what was measured at a place, for a label: ``87.3 % [86.1, 88.4]``."""
+        """Describe the value at a place, for a label: ``87.3 % [86.1, 88.4]``."""
         value, failed = self.written(float(line.value[place]), unit=True), bool(line.failed[place])
         if not value:
             return "failed" if failed else "not measured"
@@ -193,7 +193,7 @@ class Chart:
 
     @property
     def caption(self) -> str:
-        """Say what the figure shows, what its intervals are over, and what its marks mean."""
+        """Describe the figure, the units of its intervals, and the meaning of its marks."""
         over = " or ".join(dict.fromkeys(measure.over for measure in self.measures if measure.over))
         said = self.about + (f" Intervals are 95 %, over {over}." if over and "range" not in over else "")
         said += f" {self.alone}." if self.alone else ""

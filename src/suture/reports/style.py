@@ -58,7 +58,7 @@ def look_of(kind: str) -> tuple[str, str]:
 
 
 def name_of(kind: str, plain: str) -> str:
-    """Return what a kind of trial is called in legends and tables; the trial itself is called ``plain``."""
+    """Return the name of a kind of trial in legends and tables; the trial itself is called ``plain``."""
     return {PLAIN: plain, "itself": "receiver to itself"}.get(kind, kind)
 
 

@@ -1,8 +1,8 @@
-"""Progress of long work: what is done, what is being done, how long the rest will take.
+"""Progress of long work: finished and running pieces, and an estimate of the time left.
 
 All pieces of a run take about as long as each other: the mean of the times that the finished ones took, and that the
-running ones will take at the rate they show. What is left, in seconds of work, is divided by how much work is done in a
-second, which is more than one second's if several workers or processes share a store.
+running ones will take at the rate they show. The work left, in seconds, is divided by the work done in a second, which
+is more than one second's if several workers or processes share a store.
 """
 
 import math
@@ -39,13 +39,13 @@ class Progress:
         """Add ``count`` pieces, planned on the way, of which ``done`` are known already."""
 
     def working_on(self, what: str, share: Share | None = None) -> None:
-        """Note that ``what`` begins; ``share`` tells how much of it is done, from 0 to 1, or ``None``."""
+        """Note that a piece of work begins; ``share`` returns its finished share, from 0 to 1, or ``None``."""
 
     def at(self, what: str, phase: str) -> None:
-        """Note what is being done of ``what`` now, in words."""
+        """Note the current phase of a piece of work, in words."""
 
     def done(self, what: str, error: str | None) -> None:
-        """Note that ``what`` is done, or has failed with an ``error``."""
+        """Note that a piece of work is finished, or has failed with an ``error``."""
 
     def updated(self, table: Callable[[], pd.DataFrame]) -> None:
         """Note that more is known; ``table()`` makes the table of it."""
@@ -95,7 +95,7 @@ class Running:
 
 
 class _Shown(Progress):
-    """Counts what is done and what is being done, for lines and bars."""
+    """Counts finished and running work, for lines and bars."""
 
     def __init__(self) -> None:
         self.running: list[Running] = []
@@ -228,7 +228,7 @@ class Lines(_Shown):
 
 
 class Bar(_Shown):
-    """A bar for terminals, with the time left and what is being done."""
+    """A bar for terminals, with the time left and the current work."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -260,24 +260,24 @@ class Bar(_Shown):
         self.bar.stop()
 
     def time_left(self) -> str:
-        """Say the time gone, and what the rest will take as soon as that is known."""
+        """Say the time gone, and an estimate of the time left once there is one."""
         gone, left = f"{clock(self.gone)} gone", self.left
         return gone if left is None else f"{gone}, {clock(left)} left"
 
     def _say_doing(self) -> str:
-        """Say what was begun last, and how far it is, in the room that there is."""
+        """Say which work began last, and how far it is, in the room that there is."""
         last, room = self.running[-1:], max(self.console.width - _BAR_WIDTH, 10)
         what = str(last[0]) if last and not last[0].phase else ""
         return what if len(what) <= room else f"{what[: room - 1]}…"
 
     def say_phase(self) -> str:
-        """Say what is being done of that, which takes a line of its own; empty if nobody said."""
+        """Say its current phase, which takes a line of its own; empty if none was announced."""
         last = self.running[-1:]
         return str(last[0]) if last and last[0].phase else ""
 
 
 class _Above(RichBar):
-    """A bar above something else; above, because what has no room on the screen is cut off at its end."""
+    """A bar above something else; above, because a screen that is too small cuts off the lower end."""
 
     beneath: RenderableType | None = None
 
@@ -286,7 +286,7 @@ class _Above(RichBar):
         super().__init__(*columns, **settings)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Give the bar, what is being done, and what is beneath."""
+        """Return the bar, the current phase, and the part beneath."""
         yield from super().get_renderables()
         if said := self.say():
             yield Text(said, style="dim", no_wrap=True, overflow="ellipsis")
@@ -295,7 +295,7 @@ class _Above(RichBar):
 
 
 class _Said(ProgressColumn):
-    """A column of a bar that says what a function gives."""
+    """A column of a bar that shows the result of a function."""
 
     def __init__(self, say: Callable[[], str]) -> None:
         self.say = say
@@ -307,7 +307,7 @@ class _Said(ProgressColumn):
 
 
 class Live(Bar):
-    """A bar, and beneath it what is known so far, as ``draw`` draws it."""
+    """A bar, and beneath it a drawing by ``draw`` of the results so far."""
 
     def __init__(self, console: Console, draw: Callable[[pd.DataFrame], RenderableType], every: float = 0.5) -> None:
         super().__init__(console)
@@ -324,7 +324,7 @@ class Live(Bar):
 
 
 def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None) -> Progress:
-    """Return a bar if standard error is a terminal, with what ``draw`` draws of the table; else plain lines."""
+    """Return a bar if standard error is a terminal, with ``draw``'s drawing of the table; else plain lines."""
     console = Console(stderr=True)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         return Lines()
@@ -332,7 +332,7 @@ def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None
 
 
 def waiting_for(what: str) -> AbstractContextManager[object]:
-    """Show on a terminal what is waited for before a bar can be drawn; elsewhere nothing."""
+    """Show on a terminal the reason for waiting before a bar can be drawn; elsewhere show nothing."""
     console = Console(stderr=True)
     return console.status(f"{what} …") if sys.stderr.isatty() and not console.is_dumb_terminal else nullcontext()
 

@@ -1,7 +1,7 @@
-"""Models by name: how what a model string names is built and loaded. ``zoo.sources`` reads the string.
+"""Models by name: building the model that a string names, and loading its weights. ``zoo.sources`` reads strings.
 
-Networks that packages add come with the preprocessing that their kind names (``ModelKind``), those of a
-file with what its factory returns, all others with none; the string has the last word.
+Networks that packages add come with the preprocessing of their kind (``ModelKind``), those of a file with the one that
+its factory returns, all others with none. Settings in the string have the last word.
 
 Nothing is downloaded unless asked for, by ``pretrained=True`` (timm), ``weights=DEFAULT`` (torchvision) or ``hf:``,
 which takes safetensors only, runs no code of the hub, and notes the revision in the network's source. Only then is the
@@ -73,7 +73,7 @@ class Built:
     is_from_library: bool = False  #: whether no code of the user's made it
 
     def network(self, example: Tensor) -> Network:
-        """Cut it, by a few raw images ``(n, C, H, W)``. Raises what ``Network`` raises."""
+        """Cut it, by a few raw images ``(n, C, H, W)``. Raises the errors of ``Network``."""
         network = Network(
             self.model,
             example=example,
@@ -126,7 +126,7 @@ def _pin(source: Source, model: nn.Module) -> Source:
 
 
 def _read_accuracies(weights: str | Path | None) -> dict[str, float] | None:
-    """Return what the card beside trained weights says of their accuracy."""
+    """Return the accuracies on the card beside trained weights."""
     path = Path(weights or "").expanduser()
     if path.name == WEIGHTS and is_artefact(path.parent):
         card: Record | None = read_card(path.parent)
@@ -147,14 +147,14 @@ def load_network(
     device: str | None = None,
     trust: bool = False,
 ) -> Network:
-    """Make a network of what a model string names, with its weights and its preprocessing.
+    """Make a network from a model string, with its weights and its preprocessing.
 
     ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``hf:…``, ``path/to/file.py:factory``,
     ``package.module:factory`` or the folder of a trained network, see ``zoo.sources``; ``checkpoint`` a file of weights
     (safetensors, or a ``.pt`` that is loaded with ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``;
-    ``name`` what it is called, by default as its card, else its file of weights, else the model; ``device`` where it
+    ``name`` its name, by default that of its card, else its file of weights, else the model; ``device`` where it
     computes, by default on the processor. A folder that names a Python file, which would be run, is refused without
-    ``trust``. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
+    ``trust``. Raises ``SourceError``, ``CheckpointError``, and the errors of ``Network``.
     """
     network = resolve(source, checkpoint, name=name, trust=trust).network(example)
     return network if device is None else network.to(device)
@@ -332,7 +332,7 @@ _folders: list[Path] = []  # of files that were run
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[None]:
-    """Let what runs import the modules in a folder, and not those of the same names beside files that ran before."""
+    """Let code import the modules in a folder, and not those of the same names beside files that ran before."""
     for name, module in list(sys.modules.items()):
         elsewhere = Path(getattr(module, "__file__", None) or "").parent in [one for one in _folders if one != folder]
         if elsewhere and (folder / f"{name}.py").is_file():
@@ -348,7 +348,7 @@ def _beside(folder: Path) -> Iterator[None]:
 
 
 def _wanted(model: nn.Module, source: Source) -> Preprocess | Published:
-    """Return what pretrained weights were published with, or a package's network wants; else the identity."""
+    """Return the preprocessing published with pretrained weights, or of a package's network; else the identity."""
     if source.kind in added("models"):
         wanted: Preprocess = added("models")[source.kind].preprocess(source.name, source.arguments)
         return wanted

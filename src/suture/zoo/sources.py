@@ -109,7 +109,7 @@ def _head() -> re.Pattern[str]:
 @keyed_as("Source")
 @dataclass(frozen=True)
 class Source:
-    """What a model string names.
+    """The parts of a model string.
 
     ``text`` is the string itself, ``kind`` one of ``list_kinds``, ``name`` the model's name there
     (``path.py:factory`` for a file), ``arguments`` its factory's, ``checkpoint`` the path of its weights and
@@ -202,7 +202,7 @@ def with_settings(source: Source, settings: Mapping[str, str]) -> Source:
 
 
 def _guess_meant(text: str) -> str:
-    """Return what is missing of a text that names no model, if that can be told."""
+    """Suggest the missing part of a text that does not name a model, if it can be guessed."""
     if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
         return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
     if text.endswith(".py"):
@@ -247,7 +247,7 @@ def is_artefact(folder: str | Path) -> bool:
 
 
 def is_sound(folder: str | Path) -> bool:
-    """Return whether the network in a folder is there, and is what was written."""
+    """Return whether the network in a folder is there, and unchanged since it was written."""
     return not find_damage(Path(folder).expanduser(), TRAINED)
 
 

@@ -87,7 +87,7 @@ class Ray(Runner):
         return "cuda" if self.gpus_per_trial else None
 
     def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Ray":
-        """Return itself. Raises ``RunnerError`` if Ray is not there, or would not give trials what they run on."""
+        """Return itself. Raises ``RunnerError`` if Ray is not there, or would give trials no device to run on."""
         check_address(self.address)
         networks = {network.name: network.device for trial in trials for network in trial.seam.networks}
         wanted = {"every trial": parse_device(device)} if device is not None else networks
@@ -105,14 +105,14 @@ class Ray(Runner):
 
     @property
     def needed(self) -> dict[str, float]:
-        """What one trial takes, as Ray calls it."""
+        """The resources of one trial, by Ray's names."""
         return {"CPU": self.cpus_per_trial, "GPU": self.gpus_per_trial}
 
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
         """Do the tasks on the cluster.
 
-        Raises ``RunnerError`` if there is no cluster, if none of its nodes has what a trial takes, or if a node has
-        other versions than this machine.
+        Raises ``RunnerError`` if there is no cluster, if none of its nodes has the resources of a trial, or if a node
+        has other versions than this machine.
         """
         running: dict[Any, Job] = {}
         with connect(self.address, self.retries) as ray:
@@ -155,7 +155,7 @@ class Ray(Runner):
                     ray.cancel(ref, force=True)
 
     def _outcome(self, ray: Any, ref: Any, task: Job) -> Outcome:
-        """Return what a task gave. Raises ``RunnerError`` if its worker is not what it should be, or Ray has died."""
+        """Return a task's outcome. Raises ``RunnerError`` if its worker differs from this machine, or Ray has died."""
         try:
             outcome: Outcome = ray.get(ref)
             return outcome
@@ -174,7 +174,7 @@ class Ray(Runner):
 
 @dataclass(frozen=True)
 class Driver:
-    """The process that began the run: its import path, what must be the same on every node, and where it caches."""
+    """The process that began the run: its import path, the versions that every node must match, and its cache."""
 
     path: tuple[str, ...]
     versions: Mapping[str, str]
@@ -362,7 +362,7 @@ def count_slots(ray: Any, needed: Mapping[str, float]) -> int:
 
 
 def check_resources(ray: Any, needed: Mapping[str, float]) -> None:
-    """Raise ``RunnerError`` if no node has what one trial needs."""
+    """Raise ``RunnerError`` if no node has the resources that one trial needs."""
     if count_slots(ray, needed):
         return
     nodes = _nodes(ray)

@@ -78,7 +78,7 @@ def run(
 
 
 def write_plan(plan: Sequence[Trial], store: Store, command: str | None, extend: bool) -> None:
-    """Write into a store what a run is about to measure. Raises ``StoreError`` if the folder is another run's."""
+    """Write the plan of a run into a store before it starts. Raises ``StoreError`` if the folder is another run's."""
     settings = settings_of(plan)
     store.plans.check({trial.key for trial in plan}, settings, extend)
     store.plans.add([describe_trial(trial) for trial in plan], settings | _name_command(command))
@@ -162,7 +162,7 @@ def _name_command(command: str | None) -> Record:
 
 @final
 class Work(StoredQueue):
-    """The queue of a run: its trials, and what is known of them."""
+    """The queue of a run: its trials, and their results so far."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Work(StoredQueue):
         self.begin(shown, len(self.trials), "trial")
 
     def learn(self, task: Job, record: Record) -> None:
-        """Take in what is known of a trial."""
+        """Take in the record of a trial."""
         self.records[task.key] = record
 
     def keep(self, task: Job, outcome: Outcome) -> None:
@@ -288,7 +288,7 @@ class Work(StoredQueue):
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def table(self) -> pd.DataFrame:
-        """The rows of all that is known; what was planned twice, under the same names, stands once."""
+        """The rows of all results so far; trials planned twice, under the same names, appear once."""
         known = (trial for trial in self.rows if trial.key in self.records)
         known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
         once = {(trial.key, *told_by(trial.labels).values()): trial for trial in known}

@@ -53,7 +53,7 @@ class StoredQueue(ABC):
         """Say how much is done, and where it is kept."""
 
     def can_start(self, task: Job) -> bool:
-        """Return whether a task may begin, by what is known and what is running."""
+        """Return whether a task may begin, given the results so far and the running tasks."""
         return True
 
     def complete(self, task: Job) -> Job:
@@ -99,7 +99,7 @@ class StoredQueue(ABC):
 
     @property
     def exhausted(self) -> bool:
-        """Whether there is nothing more, not even after what is running."""
+        """Whether no task is left, not even after the running ones."""
         return not (self.running and self.todo) and not any(map(self.can_start, self.todo.values()))
 
     def keep(self, task: Job, outcome: Outcome) -> None:
@@ -175,7 +175,7 @@ def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lamb
 
 @contextmanager
 def _scratch(store: Store | None) -> Iterator[Path]:
-    """Give a folder for what may be lost: the store's, or one that is removed afterwards."""
+    """Yield a folder for files that may be lost: the store's, or one that is removed afterwards."""
     if store is not None:
         yield store.activations
         return

@@ -1,9 +1,9 @@
-"""What runs, and what runs it.
+"""Tasks, and the runners that execute them.
 
 A *task* is a piece of work with a key: measuring a trial, or a job of another package's, such as training a network. It
-gives an *outcome* of plain values and tensors, which means the same in every process and on every machine. A *queue*
-says which task may begin now. A *runner* takes tasks from a queue until there are no more, and gives their outcomes in
-the order in which they end. What is kept, and where, neither a runner nor a task knows.
+returns an *outcome* of plain values and tensors, which means the same in every process and on every machine. A *queue*
+decides which task may begin now. A *runner* takes tasks from a queue until there are no more, and gives their outcomes
+in the order in which they end. Neither a runner nor a task knows which results are kept, or where.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from suture.runs.store.store import TRIALS
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task gave: a record of plain values, as JSON has them, and tensors, as safetensors has them.
+    """The result of a task: a record of plain values, as JSON has them, and tensors, as safetensors has them.
 
     The record has at least ``status``, ``ok`` or ``failed``, and a failed one ``error`` and ``traceback``.
     """
@@ -55,7 +55,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """What it is, in words."""
+        """The description of the task, in words."""
 
     @abstractmethod
     def run(self, activations: Activations) -> Outcome:
@@ -128,7 +128,7 @@ class Measuring(Job):
 
 
 class Queue(Protocol):
-    """What is to be done."""
+    """The tasks that are left to do."""
 
     def take(self) -> Job | None:
         """Take a task that may begin now; ``None`` if there is none."""

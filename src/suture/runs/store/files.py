@@ -1,4 +1,4 @@
-"""Read and write the files of a store; a file is written whole or not at all, and errors say what to do."""
+"""Reading and writing the files of a store: a file is written whole or not at all, and errors name a remedy."""
 
 import json
 import os

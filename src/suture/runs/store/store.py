@@ -75,7 +75,7 @@ class Store:
     """A run's folder.
 
     ``Store(folder)`` opens one that is there; ``Store.make(folder)`` makes it if it is not. Raises ``StoreError``
-    if the folder is no store, or one of another format, ``OutputError`` if it cannot be written to.
+    if the folder is not a store, or is one of another format, ``OutputError`` if it cannot be written to.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -121,7 +121,7 @@ class Store:
     # --- what was measured --------------------------------------------------------------------------------------------
 
     def finished(self, kind: str = TRIALS) -> set[str]:
-        """The keys of what is done."""
+        """The keys of finished results."""
         try:
             with os.scandir(self.path / kind) as found:
                 return {e.name for e in found if not e.name.startswith(".") and os.path.exists(os.path.join(e, DONE))}
@@ -129,11 +129,11 @@ class Store:
             return set()
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether that is done, and every file is what was written."""
+        """Whether the result is finished, and every file is as it was written."""
         return not self.find_damage(kind, key)
 
     def find_damage(self, kind: str, key: str) -> dict[str, str]:
-        """The files of a result that are not what was written under this key, and what is wrong with each."""
+        """The files of a result that have changed since they were written under this key, each with the damage."""
         wrong = find_damage(self.path / kind / key, kind)
         if not wrong:
             try:
@@ -143,7 +143,7 @@ class Store:
         return wrong
 
     def record(self, kind: str, key: str) -> Record:
-        """The record of what is done. Raises ``StoreError`` if it is damaged."""
+        """The record of a finished result. Raises ``StoreError`` if it is damaged."""
         names = ("status", "scores") if kind == TRIALS else ("status",)
         name = FILES[kind][0]
         try:
@@ -214,7 +214,7 @@ class Store:
         return shown
 
     def failures(self, kind: str = TRIALS) -> dict[str, Record]:
-        """The records of what failed and has not been done since, by key."""
+        """The records of tasks that failed and have not succeeded since, by key."""
         keys = {path.stem for path in (self.path / "failed" / kind).glob("[!.]*.json")} - self.finished(kind)
         found = {key: self.failure(kind, key) for key in keys}
         return {key: record for key, record in found.items() if record is not None}
@@ -258,7 +258,7 @@ class Store:
     # --- keeping it ---------------------------------------------------------------------------------------------------
 
     def keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
-        """Keep a result. What is finished already stays as it is; a failure gives way to a success.
+        """Keep a result. A finished one stays as it is; a failure gives way to a success.
 
         Raises ``OutputError`` if it cannot be written; if the disk is full, cached activations go first.
         """
@@ -306,7 +306,7 @@ class Store:
 
 
 def find_damage(folder: Path, kind: str) -> dict[str, str]:
-    """Return the files of a result that are not what was written, and what is wrong with each."""
+    """Return the files of a result that have changed since they were written, each with the damage."""
     try:
         written = _read_hashes(folder)
     except FileNotFoundError:
@@ -399,7 +399,7 @@ class Plans:
             )
 
     def add(self, trials: Sequence[Described], settings: Mapping[str, Any]) -> None:
-        """Write down what a run is about to measure."""
+        """Write down the plan of a run before it starts."""
         entries = [{name: value for name, value in asdict(trial).items() if value != ""} for trial in trials]
         content: Record = {"settings": settings, "trials": entries}
         name = digest(json.dumps(entries, ensure_ascii=False))[:12]  # what is planned
@@ -429,7 +429,7 @@ class Plans:
         return {trial["key"] for plan in self._read() for trial in plan["trials"] if "deepens" not in trial}
 
     def settings(self) -> Record:
-        """What the first plan was made with."""
+        """The settings of the first plan."""
         return next((dict(plan["settings"]) for plan in self._read()), {})
 
     def command(self, left: Collection[str] = ()) -> str | None:
@@ -458,7 +458,7 @@ def _to_words(value: object) -> str:
 
 
 def settings_of(trials: "Sequence[Trial]") -> Record:
-    """Return what tells one run from another, in words."""
+    """Return the settings that distinguish one run from another, in words."""
     plain = [trial for trial in trials if not trial.control] or trials
     words = [
         {
