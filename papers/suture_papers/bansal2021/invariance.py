@@ -65,7 +65,7 @@ class Moved(nn.Module):
 
 @keyed_as("Ending")
 class Ending(nn.Module):
-    """What a sender ends in that is only ever cut before it: the mean of each channel."""
+    """The end of a sender that is only ever cut before it: the mean of each channel."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``(n, C, …)`` to ``(n, C)``."""

@@ -1,7 +1,7 @@
-"""What the studies of bansal2021 measure, at every scale: which networks, at which cuts, on which data.
+"""The plans of the studies of bansal2021, at every scale: which networks, at which cuts, on which data.
 
-Networks go by their names in the ledger. Whatever several studies measure alike (the curve of two ResNet-18s above all)
-has one key and is measured once.
+Networks go by their names in the ledger. Trials that several studies share (the curve of two ResNet-18s above all) have
+one key and are measured once.
 """
 
 import re
@@ -71,7 +71,7 @@ def paper_fit_of(scale: Scale) -> Fit | None:
 
 
 def find_blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
-    """Return what finds the receiver's cuts whose names match a pattern: from the ``first`` on, every so many."""
+    """Return a function that finds the receiver's cuts by a pattern of names: from ``first`` on, each ``every``-th."""
     return lambda a, b: [name for name in b.cuts.names if re.fullmatch(pattern, name)][first::every]
 
 
@@ -205,7 +205,7 @@ def _plan_senders(
 
 
 def plan_labels(scale: Scale) -> list[Part]:
-    """bansal-3A, with a sender of as many steps on right labels, and what the one without any right label memorised."""
+    """Plan bansal-3A, a sender of as many steps on right labels, and the labels memorised without any right one."""
     senders = [f"{R18} {kind}" for kind in LABELS]
     noisy = [scale.base(senders[-1], seed) for seed in scale.seeds(senders[-1])]
     return [

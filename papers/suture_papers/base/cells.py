@@ -1,7 +1,7 @@
-"""What a quantity reads: rows of a study's tables, and a number for each cell.
+"""The inputs of a quantity: rows of a study's tables, and a number for each cell.
 
 A cell is a seam of two networks, with the best of its stitch seeds. A pair of networks has one number,
-``network_seed``, which says what networks it has. Fractions (accuracies) are read in per cent, penalties are in
+``network_seed``, which identifies its networks. Fractions (accuracies) are read in per cent, penalties are in
 percentage points, all else is in its own unit.
 """
 

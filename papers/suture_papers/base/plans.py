@@ -1,4 +1,4 @@
-"""What studies are made of: curves of the ledger's networks, and what is computed beside them.
+"""The parts of studies: curves of the ledger's networks, and tables computed beside them.
 
 A *pair* is a seed of the sender's network and one of the receiver's. Networks of one architecture and seed begin with
 the same weights, so those of two seeds are joined. The pair's number (``number_pair``) is the ``network_seed`` of its
@@ -112,7 +112,7 @@ Joining = Callable[[Network, Network], Sequence[Joined]]
 
 
 def join_at(scale: Scale, cuts: Cuts, stitch: Stitch | None = None) -> Joining:
-    """Return what finds the seams of two networks; at tiny scale three of them, unless seams are given one by one."""
+    """Return a function that finds the seams of two networks; at tiny scale three, unless seams are listed."""
 
     def find(a: Network, b: Network) -> Sequence[Joined]:
         if callable(cuts):

@@ -1,4 +1,4 @@
-"""A study: one experiment of a paper, as a plan of trials at a scale, what is computed beside them, and its claims."""
+"""A study: one experiment of a paper, as a plan of trials at a scale, further tables, and its claims."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,12 +28,12 @@ class Deferred:
 @final
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """What is computed beside trials, of trained networks: rows of the table ``kind``.
+    """A table of the ``kind``, computed from trained networks beside the trials.
 
     ``make(stitched, *networks)`` gives the rows, with a column ``network_seed``; ``stitched`` gives the stitched
     network of one of ``trials(*networks)``, which the same study measures before. ``name`` tells it from the others of
-    its study; those trials and the ``settings`` are what else decides the rows (measures, cuts, data), so that none is
-    taken for another's.
+    its study. Those trials and the ``settings`` (measures, cuts, data) also decide the rows, so that no table is taken
+    for another.
     """
 
     kind: str

@@ -41,7 +41,7 @@ def scale_option(default: str | None) -> Any:
 
 
 def loader_of(folder: str | None) -> Callable[[str], Any]:
-    """Return what loads data by the names of the ledger, once each: from folders of these names, or from the hub.
+    """Return a loader of data by the names of the ledger, once each: from folders of these names, or from the hub.
 
     Raises ``DataError`` if there is no such folder.
     """
@@ -216,10 +216,10 @@ def _plannable(studies: Sequence[Any], scale: Any, texts: Sequence[str]) -> list
     ),
 )
 def studies(chosen: Namespace) -> int:
-    """List the papers' experiments, and what they take.
+    """List the papers' experiments, and their cost.
 
-    List the papers' experiments. With --scale, say what each takes at that scale: networks, data, trials, claims and
-    time. Nothing is trained, measured or loaded for that.
+    List the papers' experiments. With --scale, list the cost of each at that scale: networks, data, trials, claims and
+    time. Nothing is trained, measured or loaded.
     """
     from suture_papers import load_result, scale_named
     from suture_papers.base.count import Networks, count
@@ -275,11 +275,11 @@ def studies(chosen: Namespace) -> int:
     ),
 )
 def claims(chosen: Namespace) -> int:
-    """Say what became of the papers' claims.
+    """Decide the papers' claims.
 
-    Decide the claims of the papers by the tables that were measured: reproduced, not reproduced, or undecided. With
-    --page and --papers, write the pages that say so. With --check, write nothing; the exit code is 1 if a page is not
-    what the tables give.
+    Decide the claims of the papers from the measured tables: reproduced, not reproduced, or undecided. With --page and
+    --papers, write the pages of verdicts. With --check, write nothing; the exit code is 1 if a page does not match the
+    tables.
     """
     from suture.extend import write_page
     from suture_papers import STUDIES, load_result

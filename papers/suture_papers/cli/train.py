@@ -205,7 +205,7 @@ def _start(chosen: Namespace) -> Any:
 
 
 def _check_fits(base: Any, data: Any) -> None:
-    """Let the network look at an image, so that what does not fit is said before it trains. Raises ``SourceError``."""
+    """Run the network on images before it trains, so that a mismatch shows at once. Raises ``SourceError``."""
     import torch
     from safetensors.torch import load as from_bytes
 
@@ -255,7 +255,7 @@ def _wanted(base: Any, folder: Path, epochs: Sequence[int]) -> dict[Path, Any]:
 
 
 def _difference(card: Any, model: Any) -> str:
-    """Say what of two trainings differs, as far as a card tells."""
+    """Describe the differences between two trainings, as far as a card tells."""
     found = {
         "the network differs": (card["source"], model.source),
         "the data differ": (card["data"]["fingerprint"], model.samples.fingerprint),

@@ -62,10 +62,10 @@ def recipes(chosen: Namespace) -> int:
     examples=("suture zoo plan", "suture zoo plan --only 'colour*'"),
 )
 def plan(chosen: Namespace) -> int:
-    """Say what training the networks of the experiments takes.
+    """Estimate the time and disk for training the networks of the experiments.
 
     List every base network that the experiments need at small scale, each trained once and shared: for which
-    experiments, from how many seeds, how long it trains on two cores and what it takes on the disk. Nothing is trained.
+    experiments, from how many seeds, its training time on two cores and its size on the disk. Nothing is trained.
     """
     from suture_papers.reports import ledger as words
 
@@ -140,7 +140,7 @@ def train(chosen: Namespace) -> int:
     ),
 )
 def table(chosen: Namespace) -> int:
-    """Gather what the networks reach, and write docs/papers/zoo.md.
+    """Gather the accuracies of the networks, and write docs/papers/zoo.md.
 
     Gather the cards of trained networks into a table, a row for each network and test set, and write the page about
     them. The table alone is enough to write the page again.

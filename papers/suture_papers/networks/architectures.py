@@ -314,7 +314,7 @@ _DEEPEST = 1_000  #: layers, or blocks, of any network; cutting takes longer tha
 
 
 def _require(network: str, least: int = 1, **values: object) -> None:
-    """Refuse arguments that are no whole numbers of at least ``least``, by ``NetworkError``."""
+    """Refuse arguments that are not whole numbers of at least ``least``, by ``NetworkError``."""
     for key, value in values.items():
         if type(value) is not int or value < least:
             raise NetworkError(f"{network} cannot have {key}={value!r}; give a whole number of at least {least}")

@@ -57,7 +57,7 @@ class Combinations(Variant):
 
     @property
     def summary(self) -> str:
-        """What is told apart."""
+        """The name of the variant."""
         return "combinations"
 
     def change(self, samples: Samples, data: Data) -> Samples:
@@ -83,7 +83,7 @@ class Emphasised(Variant):
 
     @property
     def summary(self) -> str:
-        """What is emphasised."""
+        """The name of the emphasised part."""
         return f"emphasising {self.of}"
 
     def change(self, samples: Samples, data: Data) -> Samples:
@@ -105,7 +105,7 @@ def seeds_of(scale: Scale) -> tuple[int, ...]:
 
 
 def plan_specialists(scale: Scale) -> list[Part]:
-    """Return the general networks, what is made of each, the seams of its specialists, and how well each does."""
+    """Return the general networks, their specialists, the seams of these, and the accuracy of each."""
     data = Combinations()(scale.whole("mnist+cifar10"))
     label = find_marked(data)
     digit, picture = divmod(label, 10)

@@ -177,9 +177,9 @@ def resize(images: Tensor, boxes: Box) -> Tensor:
 
 
 def _interpolate(start: Tensor, length: Tensor, side: int) -> Tensor:
-    """Return what each of ``side`` pixels takes from each of ``side``, ``(n, side, side)``.
+    """Return the weights of input pixels in each output pixel of a line of ``side``, ``(n, side, side)``.
 
-    Those from ``start`` on only.
+    Only the ``length`` input pixels from ``start`` on count.
     """
     pixels = torch.arange(side, device=start.device)
     at = (pixels + 0.5) * (length / side)[:, None] - 0.5

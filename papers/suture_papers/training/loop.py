@@ -183,7 +183,7 @@ class Training:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """What ``undisturbed`` sets, and generators of our own."""
+        """The settings of ``undisturbed``, and generators of our own."""
         cuda = self.device.type == "cuda"
         with undisturbed(), torch.random.fork_rng(devices=[torch.cuda.current_device()] if cuda else []):
             yield
