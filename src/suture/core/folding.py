@@ -366,7 +366,7 @@ def _readers(joint: Joint, node: fx.Node, axis: int, changes: bool) -> list[fx.N
 
 
 def _asks_for_features(user: fx.Node, axis: int) -> bool | None:
-    """Whether a node asks for the size of a dimension that is the features'; ``None`` if it reads values."""
+    """Return whether a node asks for the size of a dimension that is the features'; ``None`` if it reads values."""
     name = operation(user)
     if name in ("dim", "ndimension", "is_floating_point", "get_device", "is_contiguous"):
         return False
@@ -502,7 +502,7 @@ def _as_matrix(norm: Norm, ndim: int) -> nn.Linear | Conv:
 
 
 def _reads_features(layer: Layer, flow: Flow) -> bool:
-    """Whether a layer acts on the features that the stitch acts on."""
+    """Return whether a layer acts on the features that the stitch acts on."""
     ndim = flow.shift.ndim
     if isinstance(layer, nn.Linear):
         return flow.axis == ndim - 1

@@ -191,7 +191,7 @@ class _Rewriting:
             node.args, node.kwargs = (node.all_input_nodes[0],), {}
 
     def _is_fresh(self, node: fx.Node) -> bool:
-        """Whether a tensor was just made by a layer, or is a sum, and is read once."""
+        """Return whether a tensor was just made by a layer, or is a sum, and is read once."""
         if len(node.users) != 1 or node not in self.shapes:
             return False
         if self._kind(node) in _ADD:
@@ -209,7 +209,7 @@ def _scale_outputs(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
 
 
 def _is_free(layer: nn.Conv2d) -> bool:
-    """Whether a constant shift of a convolution's input shifts its output by the same amount everywhere."""
+    """Return whether a constant shift of a convolution's input shifts its output by the same amount everywhere."""
     return layer.padding == (0, 0) and layer.groups == 1
 
 

@@ -270,7 +270,7 @@ _ARGUMENTS = {
 
 
 def _is_known(module: nn.Module) -> bool:
-    """Whether a module computes the same as torch's own layer, with no hooks."""
+    """Return whether a module computes the same as torch's own layer, with no hooks."""
     known = (nn.Linear, *_CONVS.values(), nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     kind = next((kind for kind in known if isinstance(module, kind)), None)
     if kind is None or alteration_of(module):

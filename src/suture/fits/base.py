@@ -170,7 +170,7 @@ class Fit(ABC):
         """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""
 
     def __str__(self) -> str:
-        """The name of a published fit, with its steps if only they differ; else the call that makes it.
+        """Return the name of a published fit, with its steps if only they differ; else the call that makes it.
 
         A call is spelled without the settings that are default.
         """
@@ -178,7 +178,7 @@ class Fit(ABC):
 
 
 def _published(fit: Fit) -> str:
-    """The name that a fit goes by, if it does."""
+    """Return the name that a fit goes by, if it does."""
     for name, known in PUBLISHED.items():
         if type(known) is type(fit) and is_dataclass(fit):
             differ = [f.name for f in fields(fit) if getattr(known, f.name) != getattr(fit, f.name)]

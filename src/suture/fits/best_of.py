@@ -98,7 +98,7 @@ class BestOf(Fit):
         return replace(report, steps=steps, converged=converged, kept=report.kept or str(kept), validation_loss=loss)
 
     def __str__(self) -> str:
-        """The call that makes it."""
+        """Return the call that makes it."""
         return "BestOf()" if self == BestOf() else f"BestOf(fits=({', '.join(map(str, self.fits))}))"
 
 

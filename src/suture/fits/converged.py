@@ -239,7 +239,7 @@ def _without_batchnorms(problem: Problem, stitch: nn.Module) -> _Bare:
 
 
 def is_one_map(family: Stitch) -> bool:
-    """Whether its stitches are one map of rows, which may be any."""
+    """Return whether its stitches are one map of rows, which may be any."""
     single = isinstance(family, Conv) and family.kernel == 1
     return single or isinstance(family, Linear | StridedConv | UpsampledConv)
 

@@ -151,7 +151,7 @@ class Coordinates:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
+    """Return whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
     if hasattr(layer, "parametrizations"):
         return False
     return layer.affine and layer.track_running_stats if isinstance(layer, Norm) else getattr(layer, "groups", 1) == 1
@@ -214,7 +214,7 @@ def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
 
 
 def _alike(deviations: Tensor) -> Tensor:
-    """The root of the mean square of deviations, for each of them."""
+    """Return the root of the mean square of deviations, for each of them."""
     return _root_mean_square(deviations).expand(deviations.shape)
 
 
@@ -224,7 +224,7 @@ def _root_mean_square(values: Tensor) -> Tensor:
 
 
 def _deviation(rows: Tensor) -> Tensor:
-    """The deviations of features, none much below the largest; 1 if nothing varies."""
+    """Return the deviations of features, none much below the largest; 1 if nothing varies."""
     std = deviation(rows)
     largest = std.max()
     return std.clamp(min=float(LEAST * largest)) if largest > 0 else torch.ones_like(std)

@@ -106,7 +106,7 @@ class GradientDescent(Fit):
 
     @abstractmethod
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
-        """Give the loss on one side of the problem, for a stitch on this device."""
+        """Return the loss on one side of the problem, for a stitch on this device."""
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Train the stitch in place and leave it in evaluation mode."""
@@ -451,7 +451,7 @@ def run_watched(stitch: nn.Module, layers: Iterable[nn.Module], activations: Ten
 
 
 def rows_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """The features that a layer reads or gives, one row for every sample and position."""
+    """Return the features that a layer reads or gives, one row for every sample and position."""
     return (x.movedim(1, -1) if isinstance(layer, nn.Conv2d | nn.BatchNorm1d | nn.BatchNorm2d) else x).flatten(0, -2)
 
 

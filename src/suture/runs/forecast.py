@@ -261,7 +261,7 @@ def _held_on_disk(trial: Trial, budget: int) -> int:
 
 
 def _nested(fit: Fit) -> Iterator[Fit]:
-    """Give a fit and all those that it starts from or chooses among."""
+    """Yield a fit and all those that it starts from or chooses among."""
     yield fit
     for value in vars(fit).values():
         for inner in value if isinstance(value, tuple) else (value,):

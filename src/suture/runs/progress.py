@@ -344,7 +344,7 @@ def choose_bar() -> Progress:
 
 
 def _in_notebook() -> bool:
-    """Whether cells are run here: the shell of IPython has a kernel."""
+    """Return whether cells are run here: the shell of IPython has a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 

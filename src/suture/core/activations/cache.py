@@ -117,7 +117,7 @@ class Activations:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
-        """Give the activations at a cut, ``(n, *cut.shape)``, in the network's own floating type.
+        """Return the activations at a cut, ``(n, *cut.shape)``, in the network's own floating type.
 
         They are on the network's device if it has room, else on the CPU.
 
@@ -143,7 +143,7 @@ class Activations:
         return self.at(network, cut, samples)
 
     def outputs(self, network: Network, samples: Samples) -> Tensor:
-        """Give the network's own outputs, ``(n, outputs)`` on the CPU."""
+        """Return the network's own outputs, ``(n, outputs)`` on the CPU."""
         return self.get(Need(network, samples, len(network.cuts) + 1)).cpu()
 
     def get(self, need: Need) -> Tensor:
@@ -343,7 +343,7 @@ def run_stepwise(part: Frozen, x: Tensor, inputs: Tensor | None = None) -> Tenso
 
 
 def is_finite(x: Tensor) -> bool:
-    """Whether all values are; a sum that is tells it at once, and one that is not may only be too large."""
+    """Return whether all values are; a sum that is tells it at once, and one that is not may only be too large."""
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 

@@ -119,7 +119,7 @@ class ActivationFolder:
             return load_file(path)["activations"]
 
     def check(self) -> list[str]:
-        """Give the names of the files that are damaged, or were changed after they were written."""
+        """Return the names of the files that are damaged, or were changed after they were written."""
         paths = sorted(self.path.glob(f"*{SUFFIX}"))
         with ThreadPoolExecutor() as pool:  # to hash sets the other threads free
             return [path.name for path, sound in zip(paths, pool.map(_is_sound, paths), strict=True) if not sound]

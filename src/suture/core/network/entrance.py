@@ -72,7 +72,7 @@ def entrance_of(model: nn.Module) -> Entrance:
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Whether a module is a model of transformers."""
+    """Return whether a module is a model of transformers."""
     library = sys.modules.get("transformers.modeling_utils")
     return library is not None and isinstance(module, library.PreTrainedModel)
 

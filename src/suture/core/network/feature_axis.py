@@ -50,7 +50,7 @@ class _Dimensions:
         self._of = WeakIdKeyDictionary()  # of tensors, to a number for each of their dimensions
 
     def known(self, x: object) -> bool:
-        """Whether a tensor was made of the input."""
+        """Return whether a tensor was made of the input."""
         return isinstance(x, Tensor) and x in self._of
 
     def of(self, x: Tensor) -> list[int]:
@@ -198,7 +198,7 @@ def _kept(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, in
 
 
 def reads_inputs(body: nn.Module) -> bool:
-    """Whether the layers between two cuts read the inputs of their samples beside the tensor that passes."""
+    """Return whether the layers between two cuts read the inputs of their samples beside the tensor that passes."""
     nodes = body.graph.nodes if isinstance(body, fx.GraphModule) else ()
     return len(list(takewhile(lambda node: node.op == "placeholder", nodes))) > 1
 

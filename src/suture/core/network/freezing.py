@@ -117,7 +117,7 @@ def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
 
 
 def _is_bare(value: object) -> bool:
-    """Whether this is a number, a name, or a dictionary of hooks without any, as most attributes are."""
+    """Return whether this is a number, a name, or a dictionary of hooks without any, as most attributes are."""
     kind = type(value)
     return kind in (bool, int, float, str, type(None)) or (kind in (dict, OrderedDict) and not value)
 
@@ -172,7 +172,7 @@ class _Hook:
 
 
 def is_altered(model: nn.Module) -> bool:
-    """Whether a model has hooks of the user, or functions in place of a module's ``forward``."""
+    """Return whether a model has hooks of the user, or functions in place of a module's ``forward``."""
     return next(_hooks(model), None) is not None or any("forward" in vars(module) for module in model.modules())
 
 
@@ -369,7 +369,7 @@ def _run_and_note(model: nn.Module, batch: Tensor, states: list[object]) -> Tens
 
 
 def are_probabilities(outputs: Tensor) -> bool:
-    """Whether rows are shares of several classes, which add up to 1; in 16 bits only within a hundredth."""
+    """Return whether rows are shares of several classes, which add up to 1; in 16 bits only within a hundredth."""
     if outputs.ndim != 2 or outputs.shape[1] < 2:
         return False
     whole = (outputs.sum(dim=1) - 1).abs() < 0.01

@@ -388,11 +388,11 @@ class Network:
         return Frozen(self._traced.segments[start:end], None if start else self._prepare)
 
     def upto(self, cut: str | Cut) -> Frozen:
-        """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
+        """Return the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
         return self.part(0, self.cuts.find(cut).index)
 
     def after(self, cut: str | Cut) -> Frozen:
-        """Give the suffix: the tensor at the cut, ``(n, *cut.shape)``, to the output ``(n, outputs)``."""
+        """Return the suffix: the tensor at the cut, ``(n, *cut.shape)``, to the output ``(n, outputs)``."""
         return self.part(self.cuts.find(cut).index, len(self.cuts) + 1)
 
     def between(self, start: str | Cut, end: str | Cut) -> Frozen:
@@ -425,7 +425,7 @@ class Network:
         return out
 
     def whole(self) -> Frozen:
-        """Give all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
+        """Return all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
         return self.part(0, len(self.cuts) + 1)
 
     def __call__(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:

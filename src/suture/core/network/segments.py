@@ -148,11 +148,11 @@ class CutGraph:
         return found, aside
 
     def _is(self, node: fx.Node, kind: str) -> bool:
-        """Whether a node gives a tensor of a kind."""
+        """Return whether a node gives a tensor of a kind."""
         return any(getattr(leaf, kind, False) for leaf in tree_leaves(self.seen[0][node]))
 
     def _is_side(self, node: fx.Node) -> bool:
-        """Whether a node takes a column that is aside from several inputs, as an ``Entrance`` does."""
+        """Return whether a node takes a column that is aside from several inputs, as an ``Entrance`` does."""
         return operation(node) == "select" and node.args[:2] == (self.input, 1) and node.args[2] in self.sides
 
     def _find_sources(self, nodes: set[fx.Node]) -> set[fx.Node]:
@@ -312,7 +312,7 @@ def operation(node: fx.Node) -> str:
 
 
 def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether a node may change a tensor that it is given: the first, or one named ``out``."""
+    """Return whether a node may change a tensor that it is given: the first, or one named ``out``."""
     if node.op == "call_method":
         return str(node.target).endswith("_")
     if node.op == "call_function":
@@ -328,7 +328,7 @@ def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
 
 
 def _asked_in_place(node: fx.Node) -> bool:
-    """Whether a function is called with ``inplace=True``, by name or by position."""
+    """Return whether a function is called with ``inplace=True``, by name or by position."""
     assert callable(node.target)
     try:
         given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
@@ -409,14 +409,14 @@ def _in_order(x: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def have_same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors agree in shape, type and every bit; NaN equals itself."""
+    """Return whether two tensors agree in shape, type and every bit; NaN equals itself."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return torch.equal(*(x.detach().contiguous().view(-1).view(torch.uint8) for x in (a, b)))
 
 
 def are_close(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two tensors have one type and differ by no more than a share of the largest value.
+    """Return whether two tensors have one type and differ by no more than a share of the largest value.
 
     What is too small for a normal number is zero, as outputs of deep untrained networks are.
     """

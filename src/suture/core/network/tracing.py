@@ -265,7 +265,7 @@ def _order_names(paths: Sequence[str], model: nn.Module) -> list[str]:
 
 
 def is_encoder(module: nn.Module) -> TypeGuard[nn.TransformerEncoder]:
-    """Whether a module is torch's encoder, or a kind of it that leaves the forward pass as it is."""
+    """Return whether a module is torch's encoder, or a kind of it that leaves the forward pass as it is."""
     return type(module).forward is nn.TransformerEncoder.forward and "forward" not in vars(module)
 
 
@@ -293,7 +293,7 @@ def _layer_by_layer(
 
 @keyed_as("looks_back_only")
 def looks_back_only(mask: Tensor, is_causal: bool | None) -> bool:
-    """Whether a mask (T, T) hides all later positions, as torch's encoder determines it."""
+    """Return whether a mask (T, T) hides all later positions, as torch's encoder determines it."""
     return torch.nn.modules.transformer._detect_is_causal_mask(mask, is_causal)
 
 

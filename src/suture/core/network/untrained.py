@@ -270,13 +270,13 @@ def _is_survivor(
 
 
 def _is_mask(tensor: Tensor) -> bool:
-    """Whether it consists of 0 and −∞, as a mask that attention adds to its scores."""
+    """Return whether it consists of 0 and −∞, as a mask that attention adds to its scores."""
     hidden = tensor.isneginf()
     return bool(hidden.any()) and bool((hidden | (tensor == 0)).all())
 
 
 def _is_constant(tensor: Tensor) -> bool:
-    """Whether all entries are the same, as initialisers of scales and shifts leave them."""
+    """Return whether all entries are the same, as initialisers of scales and shifts leave them."""
     return tensor.numel() == 0 or bool((tensor == tensor.flatten()[0]).all())
 
 

@@ -35,7 +35,7 @@ class Stitch(ABC):
 
     @abstractmethod
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether a stitch of this family can join the two shapes (without the batch)."""
+        """Return whether a stitch of this family can join the two shapes (without the batch)."""
 
     @abstractmethod
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -163,10 +163,10 @@ class AffineStitch(Stitch):
 
     @abstractmethod
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the affine maps that a built stitch is made of; ``sent`` are activations ``(n, *sender shape)``."""
+        """Return the affine maps that a built stitch is made of; ``sent`` are activations ``(n, *sender shape)``."""
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """Give the weights (out, in), within the family, of least error on these moments: one for every ridge."""
+        """Yield the weights (out, in), within the family, of least error on these moments: one for every ridge."""
         yield from known.regressions(ridges)
 
     def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
@@ -241,7 +241,7 @@ class Identity(Stitch):
     joins: ClassVar[str] = "equal shapes"
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether the shapes are equal."""
+        """Return whether the shapes are equal."""
         return sender == receiver
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -263,7 +263,7 @@ class Linear(AffineStitch):
     reads_raw: ClassVar[bool] = True
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether both are vectors, or all dimensions but the last agree."""
+        """Return whether both are vectors, or all dimensions but the last agree."""
         return len(sender) == len(receiver) >= 1 and sender[:-1] == receiver[:-1]
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -272,7 +272,7 @@ class Linear(AffineStitch):
         return nn.Linear(sender[-1], receiver[-1])
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the stitch itself; rows are samples, tokens or pixels."""
+        """Return the stitch itself; rows are samples, tokens or pixels."""
         return [Part(features_last, features_last, loader(stitch))]
 
 
@@ -301,7 +301,7 @@ class Conv(AffineStitch):
             raise ShapeError(f"Conv(kernel={self.kernel}): a kernel that keeps the size is odd: 1, 3, 5, 7, 9, …")
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether both are maps of the same height and width."""
+        """Return whether both are maps of the same height and width."""
         return len(sender) == len(receiver) == 3 and sender[1:] == receiver[1:]
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -310,7 +310,7 @@ class Conv(AffineStitch):
         return with_batchnorms(nn.Conv2d(sender[0], receiver[0], self.kernel, padding=self.kernel // 2), self.batchnorm)
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the convolution; rows are pixels with those around them."""
+        """Return the convolution; rows are pixels with those around them."""
         channels, height, width = sent.shape[1:]
         kernel = self.kernel
         while kernel > 1 and channels * kernel**2 > FEATURES:

@@ -84,7 +84,7 @@ class Layers(Stitch):
         return cuts.find(self.after), cuts.find(self.upto)
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether the shapes are those of the two cuts."""
+        """Return whether the shapes are those of the two cuts."""
         start, end = self.ends
         return (tuple(sender), tuple(receiver)) == (start.shape, end.shape)
 
@@ -184,7 +184,7 @@ def _arguments(function: Any) -> Sequence[str]:
 
 
 def _has_fixed_scale(body: nn.Module, weight: Any) -> bool:
-    """Whether the scale of a BatchNorm is a tensor and no parameter."""
+    """Return whether the scale of a BatchNorm is a tensor and no parameter."""
     if not isinstance(weight, fx.Node):
         return False
     if weight.op != "get_attr":

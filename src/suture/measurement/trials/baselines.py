@@ -115,7 +115,7 @@ def plugged(trial: Trial) -> Trial:
 
 
 def _end_at_output(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit) -> Trial:
-    """The trial with a stitch that gives the outputs."""
+    """Return the trial with a stitch that gives the outputs."""
     receiver = trial.receiver
     if not receiver.cuts.find(OUTPUT).is_output:
         raise CutError(
@@ -127,7 +127,7 @@ def _end_at_output(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit)
 
 
 def _find_layers(trial: Trial, of: Of, baseline: str) -> tuple[Network, str]:
-    """The network whose layers train, and the cut after which they lie."""
+    """Return the network whose layers train, and the cut after which they lie."""
     if of == "receiver":
         sent, received = trial.seam.shapes
         if sent != received:
@@ -148,5 +148,5 @@ def _name_for(name: str, of: Of) -> str:
 
 
 def _add_label(trial: Trial, name: str) -> str:
-    """The name, after that of the control that the trial is already."""
+    """Return the name, after that of the control that the trial is already."""
     return f"{trial.control}, {name}" if trial.control else name

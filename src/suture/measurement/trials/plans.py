@@ -419,7 +419,7 @@ def cuts_of_roles(
 
 
 def _match(network: Network, pattern: str) -> set[str]:
-    """The cuts that a name, an alias or a glob pattern means."""
+    """Return the cuts that a name, an alias or a glob pattern means."""
     names = {cut.name: (cut.name, *cut.aliases) for cut in network.cuts}
     if any(pattern in known for known in names.values()):
         return {network.cuts.find(pattern).name}

@@ -230,7 +230,7 @@ def _do(payload: Payload, parts: Mapping[str, Any], driver: Driver) -> Outcome:
 
 
 def import_ray() -> Any:
-    """Give the module ``ray``. Raises ``RunnerError`` if it is not installed."""
+    """Return the module ``ray``. Raises ``RunnerError`` if it is not installed."""
     try:
         import ray
     except ImportError as error:
@@ -289,7 +289,7 @@ def _check_answer(address: str) -> None:
 
 @contextmanager
 def connect(address: str | None, retries: int) -> Iterator[Any]:
-    """Give the module ``ray``, connected; a cluster that was there before, or a connection, is left as it was.
+    """Yield the module ``ray``, connected; a cluster that was there before, or a connection, is left as it was.
 
     Raises ``RunnerError`` if that fails.
     """

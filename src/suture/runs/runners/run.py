@@ -264,7 +264,7 @@ class Work(StoredQueue):
         return False
 
     def _find_deeper(self) -> dict[str, Trial]:
-        """The trials that go on with those that have not converged, by the keys of these."""
+        """Return the trials that go on with those that have not converged, by the keys of these."""
         found = {}
         for key, trial in self.trials.items():
             fit = trial.fit.deepened()
@@ -274,7 +274,7 @@ class Work(StoredQueue):
         return found
 
     def _ends(self, key: str) -> list[str]:
-        """The keys of a trial and of those that go on with it, as far as they are planned or measured."""
+        """Return the keys of a trial and of those that go on with it, as far as they are planned or measured."""
         found = [key]
         while (deeper := self.deeper.get(found[-1])) is not None and deeper in self.trials.keys() | self.records.keys():
             found.append(deeper)
@@ -288,7 +288,7 @@ class Work(StoredQueue):
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def table(self) -> pd.DataFrame:
-        """The rows of all results so far; trials planned twice, under the same names, appear once."""
+        """Return the rows of all results so far; trials planned twice, under the same names, appear once."""
         known = (trial for trial in self.rows if trial.key in self.records)
         known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
         once = {(trial.key, *told_by(trial.labels).values()): trial for trial in known}

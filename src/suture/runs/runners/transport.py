@@ -100,7 +100,7 @@ class Packer:
             raise _refuse(str(getattr(thing, "where", type(thing).__name__)), error) from error
 
     def part(self, key: str) -> bytes:
-        """Give a part of a packed payload, made when it is first asked for.
+        """Return a part of a packed payload, made when it is first asked for.
 
         Raises ``RunnerError`` if it is a network that cannot be pickled.
         """

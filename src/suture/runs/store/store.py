@@ -113,7 +113,7 @@ class Store:
         return self.path / "activations"
 
     def kept_activations(self) -> "ActivationFolder":
-        """The cached activations, to be looked at or removed."""
+        """Return the cached activations, to be looked at or removed."""
         from suture.core.activations.disk_cache import ActivationFolder
 
         return ActivationFolder(self.activations, 0)
@@ -121,7 +121,7 @@ class Store:
     # --- what was measured --------------------------------------------------------------------------------------------
 
     def finished(self, kind: str = TRIALS) -> set[str]:
-        """The keys of finished results."""
+        """Return the keys of finished results."""
         try:
             with os.scandir(self.path / kind) as found:
                 return {e.name for e in found if not e.name.startswith(".") and os.path.exists(os.path.join(e, DONE))}
@@ -129,7 +129,7 @@ class Store:
             return set()
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether the result is finished, and every file is as it was written."""
+        """Return whether the result is finished, and every file is as it was written."""
         return not self.find_damage(kind, key)
 
     def find_damage(self, kind: str, key: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ class Store:
         return wrong
 
     def record(self, kind: str, key: str) -> Record:
-        """The record of a finished result. Raises ``StoreError`` if it is damaged."""
+        """Return the record of a finished result. Raises ``StoreError`` if it is damaged."""
         names = ("status", "scores") if kind == TRIALS else ("status",)
         name = FILES[kind][0]
         try:
@@ -191,7 +191,7 @@ class Store:
             (self.activations / name).unlink(missing_ok=True)
 
     def find_readers(self, activations: Collection[str]) -> dict[str, list[str]]:
-        """The keys of the trials that read some of these files, and which of them each read."""
+        """Return the keys of the trials that read some of these files, and which of them each read."""
         found = {}
         for key in sorted(self.finished()):
             with suppress(StoreError):  # it is damaged itself
@@ -214,7 +214,7 @@ class Store:
         return shown
 
     def failures(self, kind: str = TRIALS) -> dict[str, Record]:
-        """The records of tasks that failed and have not succeeded since, by key."""
+        """Return the records of tasks that failed and have not succeeded since, by key."""
         keys = {path.stem for path in (self.path / "failed" / kind).glob("[!.]*.json")} - self.finished(kind)
         found = {key: self.failure(kind, key) for key in keys}
         return {key: record for key, record in found.items() if record is not None}
@@ -227,7 +227,7 @@ class Store:
             return None
 
     def table(self, known: Mapping[str, Record] | None = None) -> "pd.DataFrame":
-        """The table of all that was planned and is measured, or has failed, in the order of the plans.
+        """Return the table of all that was planned and is measured, or has failed, in the order of the plans.
 
         Records that are ``known``, by key, are not read again.
         """
@@ -333,7 +333,7 @@ def _read_hashes(folder: Path) -> dict[str, str]:
 
 
 def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
-    """The files of a result, by name; the last says that all are there, with the SHA-256 of each."""
+    """Return the files of a result, by name; the last says that all are there, with the SHA-256 of each."""
     description, content = FILES[kind]
     files = {name: text(record[entry]).encode() for entry, name in ASIDE.items() if entry in record}
     files[description] = text({entry: value for entry, value in record.items() if entry not in ASIDE}).encode()
@@ -429,11 +429,11 @@ class Plans:
         return {trial["key"] for plan in self._read() for trial in plan["trials"] if "deepens" not in trial}
 
     def settings(self) -> Record:
-        """The settings of the first plan."""
+        """Return the settings of the first plan."""
         return next((dict(plan["settings"]) for plan in self._read()), {})
 
     def command(self, left: Collection[str] = ()) -> str | None:
-        """The command that continues the run, if one began it: the last that planned something that is ``left``.
+        """Return the command that continues the run, if one began it: the last that planned something that is ``left``.
 
         ``left`` are keys of trials; if there are none, it is the last of all.
         """
