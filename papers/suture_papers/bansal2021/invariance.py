@@ -73,7 +73,7 @@ class Ending(nn.Module):
 
 
 def draw_gaussian(image: Tensor) -> Tensor:
-    """``COORDINATES`` independent standard normal numbers, drawn from a hash of the image."""
+    """Draw ``COORDINATES`` independent standard normal numbers from a hash of the image."""
     content = (255 * image).round().to(torch.uint8).contiguous().cpu().numpy().tobytes()
     seed = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1
     return torch.randn(COORDINATES, generator=torch.Generator().manual_seed(seed))

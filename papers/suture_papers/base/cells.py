@@ -40,7 +40,7 @@ def number_pair(sender: int, receiver: int, alike: bool = True) -> int:
 @final
 @dataclass(frozen=True)
 class Where:
-    """Which rows of a table are meant: by names, or patterns such as ``"layer4*|fc"``; empty means whichever.
+    """A selection of a table's rows by names, or patterns such as ``"layer4*|fc"``; an empty one selects any.
 
     ``control`` is the exact label, empty for plain trials; ``fit`` is ``default``, ``published`` (a paper's recipe),
     ``any``, or a pattern of the fit as the table spells it. ``sender_depth`` and ``receiver_depth`` are ranges, both

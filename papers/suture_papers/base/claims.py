@@ -135,7 +135,7 @@ class Claim:
         return beyond <= (-ROUNDING if self.direction in "<>" else ROUNDING)
 
     def _share(self, tables: Tables) -> Figure | None:
-        """Return of how many pairs by themselves it holds; none if it is a report, or no statement about pairs."""
+        """Return the share of pairs for which it holds by itself; none if it is a report, or not about pairs."""
         numbers = None if self.bound is None else self.quantity.of_pairs(tables)
         there = None if numbers is None else numbers.dropna()
         return None if there is None or there.empty else share_of(there.map(self.holds))
@@ -160,7 +160,7 @@ class Claim:
         return once[once["converged"].notna()] if "converged" in once else once.iloc[:0]
 
     def _doubt(self, figure: Figure, open_: int, read: pd.DataFrame) -> str:
-        """Say why a figure near the threshold does not decide; nothing if it does."""
+        """Return the reason why a figure near the threshold does not decide; empty if it does."""
         near = self.is_near(figure)
         if open_ and (near or self.is_near(figure, ends=True)):
             which = "" if near else "an end of its interval is "
@@ -170,7 +170,7 @@ class Claim:
         return ""
 
     def _say_wanted(self, figure: Figure) -> str:
-        """Say how many networks would decide it, if they differ as those that were measured do."""
+        """Describe how many networks would decide it, if they differ as those that were measured do."""
         bound = self.bound
         if bound is None or not figure.decides or figure.all_alike:
             return f"{self.enough} networks decide, at least"

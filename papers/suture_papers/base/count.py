@@ -81,7 +81,7 @@ def _name(base: TrainingTask) -> str:
 
 
 def _describe_data(scale: Scale) -> Iterator[str]:
-    """Say which data a plan asked for."""
+    """Describe the data that a plan asked for."""
     for name, variants, few in scale.asked:
         words = " ".join([name, *(variant.summary for variant in variants)])
         fitted, scored = FEW if few else MANY

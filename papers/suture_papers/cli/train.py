@@ -322,7 +322,7 @@ class TrainingMeter:
             self.bar.start()
 
     def watch(self, step: int, steps: int, losses: Sequence[float]) -> None:
-        """Take note of the steps done, of all steps and of the epochs' mean losses, and say it when it is time."""
+        """Record the steps done, of all steps, and the epochs' mean losses, and print them when it is time."""
         now = time.monotonic()
         if not self.begun:  # of a training that goes on, the pace is that from here
             self.begun, self.before = now, step

@@ -374,7 +374,7 @@ def preprocess_of(name: str, arguments: Mapping[str, Any]) -> Preprocess:
 
 
 def _square_of(inputs: int) -> tuple[int, int, int] | None:
-    """Square images of one channel, else of three, with so many values."""
+    """Return the shape (C, H, W) of square images, of one channel or else three, with so many values."""
     for channels in (1, 3):
         side = isqrt(inputs // channels)
         if channels * side**2 == inputs:

@@ -226,7 +226,7 @@ class BaseModel(TrainingTask):
         return Outcome(card, to_safetensors(model))
 
     def lost(self, reason: str) -> Outcome:
-        """Return a failure for which nobody is left to say more."""
+        """Return the failure of a training whose worker has died."""
         return Outcome(self._card("failed", 0.0) | {"error": reason, "traceback": ""})
 
     def _card(self, status: str, seconds: float) -> dict[str, object]:
@@ -257,7 +257,7 @@ class BaseModel(TrainingTask):
         }
 
     def network(self, tensors: bytes) -> Network:
-        """Make the trained network of its weights."""
+        """Make the trained network from its weights."""
         built = self._built
         with torch.random.fork_rng(devices=[]):
             model = built.factory()
@@ -319,7 +319,7 @@ _CHUNK = 256  #: images at a time, which decides the last bits of the outputs
 
 
 def score_network(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> dict[str, Any]:
-    """Accuracy on samples, a fraction with its 95 % interval, overall and by class name; plain values.
+    """Return the accuracy on samples, a fraction with its 95 % interval, overall and by class name.
 
     The model is one in evaluation mode. Raises ``DataError`` if it has fewer outputs than the samples have classes.
     """

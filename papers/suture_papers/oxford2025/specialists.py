@@ -151,7 +151,7 @@ def _plan_accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Be
 
 
 def claim_specialists() -> tuple[Claim, ...]:
-    """Reports: the expert at each cut, less the fine-tuned network, and every network by itself."""
+    """Report the expert at each cut, less the fine-tuned network, and every network by itself."""
     made = list[Claim]()
     roles = Roles("images of the marked combination and as many others", "test images", "the fine-tuned network")
     for score, words in ((MARKED, "the marked combination"), ("accuracy", "all combinations")):

@@ -70,7 +70,7 @@ def doctor(chosen: Namespace) -> int:
 
 
 def examine() -> list[Check]:
-    """Look at everything."""
+    """Run all checks."""
     parts = {"versions": _libraries(), "devices": _devices(), "extras": _extras()}
     return [Check(part, *found) for part, checks in parts.items() for found in checks]
 

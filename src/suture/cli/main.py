@@ -87,7 +87,7 @@ exit codes:
 
 
 class Help(argparse.HelpFormatter):
-    """Help of at most 98 columns in which examples keep their lines and only telling defaults are told."""
+    """Help of at most 98 columns that keeps the lines of examples and shows only informative defaults."""
 
     def __init__(self, prog: str, **settings: Any) -> None:
         super().__init__(prog, **settings | {"width": min(shutil.get_terminal_size().columns, 100) - 2})
@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         self.commands: dict[str, Parser] = {}
 
     def add_commands(self, groups: Mapping[str, Sequence[Command]]) -> None:
-        """Add commands, with a list of them by group in the help: argparse knows no groups of commands."""
+        """Add commands, with a list of them by group in the help, because argparse has no groups of commands."""
         self.usage = f"{self.prog} COMMAND …"
         place = self.add_subparsers(metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS)
         lists = []
@@ -280,7 +280,7 @@ def _refuse(message: str) -> int:
 
 
 def _fault(error: BaseException) -> str:
-    """Describe an unforeseen error: its class and message, and its place in whose code."""
+    """Describe an unforeseen error: its class, its message, and the line of code that raised it."""
     places = traceback.extract_tb(error.__traceback__)
     at = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
     said = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
@@ -289,7 +289,7 @@ def _fault(error: BaseException) -> str:
 
 @contextmanager
 def _terminations() -> Iterator[list[int]]:
-    """Have a request to terminate end a command as Ctrl-C does; give a list that is empty until there is one."""
+    """Let a request to terminate end a command as Ctrl-C does; yield a list that is empty until there is one."""
     received: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:

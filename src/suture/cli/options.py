@@ -265,7 +265,7 @@ def out_option(about: str, **settings: Any) -> Option:
 
 
 def pictures(figure: str, *others: str) -> str:
-    """Say that results and the three files of a figure are written to a folder."""
+    """Return the help of an option for a folder of results and of the three files of a figure."""
     return f"folder for {', '.join((*others, f'{figure}.png', f'{figure}.pdf'))} and {figure}.svg"
 
 
@@ -273,7 +273,7 @@ def pictures(figure: str, *others: str) -> str:
 
 
 def load(chosen: Namespace) -> Any:
-    """Return the data that were asked for, with no more samples than wanted."""
+    """Load the requested data, with no more samples than requested."""
     from suture.data import load_data
     from suture.data.changes import vary
 
@@ -309,7 +309,7 @@ def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
 
 
 def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, dict[str, Any]]:
-    """Return the data, and the network of each model string; say which are random networks."""
+    """Load the data and the network of each model string; report on standard error which networks are random."""
     import torch
 
     from suture.common.seeds import derive_seed
@@ -336,7 +336,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
 
 
 def runner_of(chosen: Namespace) -> Any:
-    """Return the runner that was asked for: ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
+    """Return the requested runner, ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
 
     Raises ``SutureError`` for any other, and for settings of this machine elsewhere.
     """

@@ -55,7 +55,7 @@ def read_settings(text: str, dotted: str = "") -> dict[str, str]:
 
 
 def literal(text: str) -> Any:
-    """Return the Python literal that a text is, else the text."""
+    """Return the value of a text that is a Python literal, else the text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError):

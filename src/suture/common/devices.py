@@ -27,7 +27,7 @@ def parse_device(name: str | torch.device) -> torch.device:
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """Return the device that is named, with its number. Raises ``DeviceError``, with those there are, if it is not."""
+    """Return the named device, with its number. Raises ``DeviceError``, listing those there are, if it is absent."""
     device = parse_device(name)
     if device.type == "cpu":
         return CPU
@@ -55,7 +55,7 @@ def _module(kind: str) -> Any:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that new tensors may take on a device, those included that torch holds there unused."""
+    """Return the bytes that new tensors may take on a device, including memory that torch holds unused."""
     if device.type == "cpu":
         return available_memory()
     module = _module(device.type)
@@ -69,7 +69,7 @@ def name_device(device: torch.device) -> str:
 
 
 def check_room(device: torch.device, needed: int, what: str) -> None:
-    """Raise ``DeviceError`` if a device has no room for so many bytes; on the processor the system sees to it."""
+    """Raise ``DeviceError`` if a device has no room for so many bytes; the processor's memory is not checked here."""
     if device.type != "cpu" and needed > (free := free_memory(device)):
         raise DeviceError(
             f"{what} needs {in_words(needed)} on {device}, where {in_words(free)} are free; end what else computes "

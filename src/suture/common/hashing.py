@@ -89,7 +89,7 @@ _Value = TypeVar("_Value")
 
 
 def later(default: _Value) -> _Value:
-    """Declare a field that a keyed dataclass got later: at its default it is not a part of keys."""
+    """Declare a field added to a keyed dataclass later: at its default value it is not a part of keys."""
     made: Any = field(default=default, metadata={_LATER: True})
     return made  # type: ignore[no-any-return]
 
@@ -131,7 +131,7 @@ def stable_name(thing: type | types.FunctionType) -> str:
 
 
 class _Walk:
-    """One way through everything that a thing is made of, each object once."""
+    """A walk through all parts of an object, which visits each of them once."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[object, str]] = {}  # with the object, so that no other gets its id meanwhile

@@ -32,7 +32,7 @@ def say_phase(what: str) -> None:
 
 
 def say_step(step: int, most: int) -> None:
-    """Say which step of at most how many is being taken, unless one was told just now; more are not foreseen."""
+    """Announce the step that is being taken, of at most ``most``, unless one was announced just now."""
     hear = _heard.get()
     if hear is not None and (now := time.monotonic()) - _told.get() >= EVERY:
         _told.set(now)

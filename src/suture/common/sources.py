@@ -45,7 +45,7 @@ class _Text(NamedTuple):
 
 
 class _Sources(dict[str, Any]):
-    """By file, its ``_Text`` beside the module's spec; or the ``Source`` that another process sent. Never sent on."""
+    """Maps a file to its ``_Text`` beside the module's spec, or to the ``Source`` of another process. Never sent on."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return _Sources, ()

@@ -111,7 +111,7 @@ def fold(sides: Sides, stitch: nn.Module) -> fx.GraphModule:
 
 
 def foldable_cuts(network: Network) -> dict[str, Fold]:
-    """Say for every cut of a network whether a linear stitch there, between it and its like, can be folded.
+    """Return for every cut of a network whether a linear stitch there, into a network like it, can be folded.
 
     The stitch is any that maps the features of each position by one matrix with a shift, of maps ``(C, H, W)`` the
     channels or, if that cannot be folded, the last dimension.
@@ -206,7 +206,7 @@ class _FoldPlan:
 
 
 class _BlockedError(FoldError):
-    """An operation, ``node``, lets nothing through."""
+    """The operation ``node`` lets no map pass."""
 
     def __init__(self, node: fx.Node, reason: str) -> None:
         super().__init__(reason)
@@ -366,7 +366,7 @@ def _readers(joint: Joint, node: fx.Node, axis: int, changes: bool) -> list[fx.N
 
 
 def _asks_for_features(user: fx.Node, axis: int) -> bool | None:
-    """Return whether a node asks for the size of a dimension that is the features'; ``None`` if it reads values."""
+    """Return whether a node asks for the size of the feature dimension, or of another; ``None`` if it reads values."""
     name = operation(user)
     if name in ("dim", "ndimension", "is_floating_point", "get_device", "is_contiguous"):
         return False

@@ -287,7 +287,7 @@ def _attend_in_float32(joint: Joint, dtype: torch.dtype) -> None:
 
 
 def _widen(x: Tensor) -> Tensor:
-    """Return a tensor in float32; a mask of yes and no as it is."""
+    """Return a tensor in float32; a boolean mask as it is."""
     return x.float() if x.is_floating_point() else x
 
 

@@ -1,4 +1,4 @@
-"""Parts of networks as one plain graph, and which of its nodes compute layers that are affine in their features.
+"""Parts of networks as one plain graph, and the nodes of it that compute layers affine in their features.
 
 A ``Joint`` is made of segments, copied node by node, in their order. What they call keeps its path in its own network,
 after ``sender.`` or ``receiver.``; the bodies themselves are not touched. ``layer_of`` says which nodes compute a layer
@@ -130,7 +130,7 @@ class Joint:
         return self.graph.call_method("permute", (x, *(order.index(dim) for dim in range(len(order)))))
 
     def append(self, x: fx.Node, segments: Iterable[nn.Module], cuts: Sequence[Cut], side: str) -> fx.Node:
-        """Append segments; ``cuts`` are those that they end in, as far as they end in any."""
+        """Append segments; ``cuts`` are the cuts at their ends, as far as they end at cuts."""
         for i, segment in enumerate(segments):
             assert isinstance(segment, Segment)
             cut = cuts[i] if i < len(cuts) else None
@@ -211,7 +211,7 @@ def _first(frozen: Frozen) -> Segment:
 
 
 def alteration_of(module: nn.Module) -> str:
-    """Say why a module computes something else than its class, in words; empty if it does not."""
+    """Describe why a module computes something else than its class; empty if it does not."""
     if module._forward_hooks or module._forward_pre_hooks:
         return "with a hook"
     return "whose forward was replaced" if "forward" in vars(module) else ""
@@ -237,7 +237,7 @@ def _unroll(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def layer_of(joint: Joint, node: fx.Node) -> Layer | None:
-    """Return the layer that a node computes, as a module; ``None`` if it is none that can take an affine map."""
+    """Return the layer that a node computes, as a module; ``None`` if it cannot take an affine map."""
     module = joint.module_of(node)
     if module is not None:
         return module if _is_known(module) else None  # type: ignore[return-value]

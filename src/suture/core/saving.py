@@ -82,7 +82,7 @@ def describe(sides: Sides, content: bytes, family: Stitch | None, record: Mappin
 
 
 def suture_version() -> str:
-    """Say which version of Suture this is."""
+    """Return the version of Suture."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version("suture")
     return "unknown"

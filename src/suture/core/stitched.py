@@ -245,5 +245,5 @@ def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
 
 
 def can_fold(stitched: Stitched) -> Fold:
-    """Say whether the stitch, fitted or not, can be folded into a neighbour, into which layer, and if not why."""
+    """Return whether the stitch, fitted or not, can be folded into a neighbour, and into which layer, or why not."""
     return fold_of(stitched.seam.sides, stitched.stitch)

@@ -88,7 +88,7 @@ def join_inputs(given: "Tensor | Mapping[str, Any]") -> tuple[Tensor, Inputs]:
 
 
 def says_nothing(one: Input, column: Tensor) -> bool:
-    """Whether a model is told nothing by a column: by a mask of no position, or token types that are all the first."""
+    """Return whether a column carries no information: a mask of no position, or token types that are all the first."""
     return bool(one.counts(column).all()) if one.is_mask else "type" in one.name and not bool(column.any())
 
 

@@ -1,4 +1,4 @@
-"""Read a map-style ``Dataset``, a ``DataLoader``, or anything that has a length and gives samples by their number.
+"""Reading of a map-style ``Dataset``, a ``DataLoader``, or anything that returns samples by their number.
 
 A ``DataLoader`` is read in the order of its dataset, by its own workers and ``collate_fn``: the samples that its
 sampler draws, each once, whatever ``drop_last`` leaves out. Samples are pairs ``(image, label)``, or mappings with an
@@ -258,7 +258,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
 
 
 def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
-    """Return the numbers of the samples that a loader draws. Raises ``DataError`` if they are others each time."""
+    """Return the numbers of the samples that a loader draws. Raises ``DataError`` if they differ each time."""
     whole = list(range(len(loader.dataset)))  # type: ignore[arg-type]
     sampler, is_plain = loader.sampler, type(loader.batch_sampler) is BatchSampler
     if is_plain and type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(whole):

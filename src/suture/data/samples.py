@@ -54,7 +54,7 @@ def things(raw: Tensor) -> str:
 
 
 def sizes(raw: Tensor) -> str:
-    """Return how large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
+    """Return the size of each sample in words: ``3×32×32`` of images, ``64 tokens`` of sequences."""
     return f"{raw.shape[-1]} tokens" if are_token_ids(raw) else "×".join(map(str, raw.shape[1:]))
 
 
@@ -488,7 +488,7 @@ class Data:
             )
 
     def _check_classes(self) -> None:
-        """Raise ``DataError`` if there is nothing to tell apart in the fit data, or none of it is scored."""
+        """Raise ``DataError`` if the fit data are all of one class, or none of their classes is scored."""
         if len(self.score) < FEW or self.fit.task != Classification():
             return
         fitted, scored = (set(samples.labels.tolist()) for samples in (self.fit, self.score))

@@ -1,4 +1,4 @@
-"""Load whatever the user names as ``Data``: tensors, datasets, loaders, folders, hub ids; images raw, decoded once.
+"""Loading of ``Data`` from tensors, datasets, loaders, folders and hub ids; images raw, decoded once.
 
 Nothing is ever unpickled: tensors and arrays come as such, the datasets of torch as they give their samples
 (``reading``), and everything else is downloaded and parsed by ``datasets`` (``hub``). Large data lie in mapped files

@@ -63,7 +63,7 @@ class Task(ABC):
 
     @abstractmethod
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs ``(n, *shape)`` do not suit the targets; nothing if they do."""
+        """Return the reason why outputs ``(n, *shape)`` do not suit the targets; empty if they do."""
 
     def facts(self, shape: tuple[int, ...], targets: Tensor) -> Facts:
         """Return the facts for outputs ``(n, *shape)``, which must suit the targets (``check_outputs``)."""
@@ -82,7 +82,7 @@ class Task(ABC):
         """Return the loss of every sample, the mean over its positions: ``(n,)``."""
 
     def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return how wrong every sample is, ``(n,)``; by default its loss."""
+        """Return the error of every sample, ``(n,)``; by default its loss."""
         return self.losses(outputs, targets)
 
     def positions(self, targets: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class Classification(Task):
         _check_indices(name, targets, classes)
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         if len(shape) == 1 and shape[0] == len(classes):
             return ""
         return f"{len(classes)} classes need outputs (n, {len(classes)}), and these are {_batch(shape)}"
@@ -189,7 +189,7 @@ class DenseClassification(Task):
         return tuple(map(str, range(max(int(part.max()) for part in targets) + 1)))
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         places = tuple(targets.shape[1:])
         layouts = {"first": (len(classes), *places), "last": (*places, len(classes))}
         allowed = layouts if self.classes is None else {self.classes: layouts[self.classes]}
@@ -280,7 +280,7 @@ class NextToken(Task):
         return inputs.masked_fill(inputs < 0, IGNORED) if int(inputs.min()) < 0 else inputs
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         length, highest = targets.shape[1], int(targets.max())
         if len(shape) == 2 and shape[0] == length and shape[1] > highest:
             return ""
@@ -332,7 +332,7 @@ class MultiLabel(Task):
         return tuple(map(str, range(targets[0].shape[-1])))
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         if shape == tuple(targets.shape[1:]):
             return ""
         return f"{len(classes)} labels need outputs (n, {len(classes)}), and these are {_batch(shape)}"
@@ -368,7 +368,7 @@ class Regression(Task):
             raise DataError(f"a target of {name!r} is the same for all samples; leave it out")
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         wanted = tuple(targets.shape[1:])
         return (
             "" if shape == wanted else f"targets {_batch(wanted)} need as many outputs, and these are {_batch(shape)}"

@@ -99,13 +99,13 @@ class Gained:
 
     @property
     def most(self) -> float:
-        """The value and its error together."""
+        """The value plus its error."""
         return self.value + self.error
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """How a fit went.
+    """The report of a fit.
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better, ``None`` if the fit cannot say: a closed form, or one
@@ -140,7 +140,7 @@ class Fit(ABC):
     """How many samples a plan fits it on if the data do not say; ``None`` leaves it to the plan."""
 
     def reads(self, shape: Shape) -> float:
-        """Return of how many samples, from the first on, it asks for the receiver's activations ``(n, *shape)``.
+        """Return the number of samples, from the first on, whose receiver activations ``(n, *shape)`` it needs.
 
         They are computed before the fit. Return infinity if unsure.
         """

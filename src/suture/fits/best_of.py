@@ -43,7 +43,7 @@ PUBLISHED_START = TaskLoss(
 @final
 @dataclass(frozen=True)
 class BestOf(Fit):
-    """Of several fits the one with the least error on the validation data.
+    """The one of several fits with the least error on the validation data.
 
     Of those whose errors chance does not tell from the least, it is the one with the lowest loss.
 
@@ -63,7 +63,7 @@ class BestOf(Fit):
                 raise FitError(f"BestOf names {fit} twice, which gives the same stitch twice; measure with more seeds")
 
     def reads(self, shape: Shape) -> float:
-        """Return as many as the one that reads most."""
+        """Return the largest number of samples that one of its fits reads."""
         return max(fit.reads(shape) for fit in self.fits)
 
     @property

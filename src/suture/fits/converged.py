@@ -1,4 +1,4 @@
-"""The default fit, which goes on until more of it does not help, and its short form.
+"""The default fit, which continues until more steps do not help, and its short form.
 
 1. The closed form of ``LeastSquares``, each output channel rescaled to the receiver's deviation, from as many samples
    as a map of so many features needs (``ROWS``).

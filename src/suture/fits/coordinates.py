@@ -99,14 +99,14 @@ class Coordinates:
         return [{"params": [tensor], "lr": rate * self.steps[name]} for name, tensor in self.free.items()]
 
     def load(self, parameters: State) -> None:
-        """Give the free tensors the values that mean these parameters of such a stitch, by name."""
+        """Set the free tensors so that the stitch has these parameters, given by name."""
         with torch.no_grad():
             for free in self._freed:
                 for name, tensor in free(parameters):
                     self.free[name].copy_(tensor)
 
     def mean(self, state: Sequence[Tensor]) -> State:
-        """Return the parameters of the stitch that values of the free tensors, in their order, mean."""
+        """Return the parameters of the stitch at values of the free tensors, which are in their order."""
         with torch.no_grad():
             given = dict(zip(self.free, state, strict=True))
             return {name: tensor.contiguous() for make in self._made for name, tensor in make(given)}

@@ -315,7 +315,7 @@ class TaskLoss(GradientDescent):
     targets: Targets = HardLabels()
 
     def reads(self, shape: Shape) -> float:
-        """Return as many as its start reads."""
+        """Return the number of samples that its start reads."""
         return self.start.reads(shape)
 
     def check_task(self, task: Task) -> None:

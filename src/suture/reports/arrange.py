@@ -108,7 +108,7 @@ def _indices(found: pd.DataFrame, seams: Iterable[Ends], name: str) -> Iterator[
 
 
 def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange a score as matrices of sender cuts × receiver cuts. Raises ``DataError`` if the reading is none."""
+    """Arrange a score as matrices of sender cuts × receiver cuts. Raises ``DataError`` for other readings."""
     shown = reading.matrix
     if not shown.senders:
         raise DataError("the table has no sender that is a network")

@@ -63,7 +63,7 @@ def name_of(kind: str, plain: str) -> str:
 
 
 def with_minus(text: str) -> str:
-    """Return a text to print whose negative numbers have a minus sign, as those of an axis have, and no hyphen."""
+    """Return a text to print whose negative numbers have a minus sign, as on an axis, instead of a hyphen."""
     return re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
 
 

@@ -30,7 +30,7 @@ Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, 
 
 
 class Progress:
-    """Is told how work proceeds; subclasses show it, and this class shows nothing."""
+    """Receives reports of progress; subclasses show them, and this class shows nothing."""
 
     def begin(self, total: int, done: int, noun: str = "trial") -> None:
         """Begin with ``total`` pieces of work, each called a ``noun``, of which ``done`` are known already."""
@@ -68,7 +68,7 @@ class Running:
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, as of at most ``LOOKED`` seconds ago."""
+        """The finished share, as of at most ``LOOKED`` seconds ago."""
         now = time.monotonic()
         if self._share is not None and now - self._last[0] >= LOOKED:
             self._last = (now, self._share())
@@ -143,7 +143,7 @@ class _Shown(Progress):
 
     @property
     def left(self) -> float | None:
-        """How long the rest takes, in seconds; ``None`` if that is not known yet."""
+        """The time left in seconds; ``None`` if it is not known yet."""
         running = [(task, task.left) for task in list(self.running)]
         took = [*self._took, *(task.gone + left for task, left in running if left is not None)]
         if not took:
@@ -170,7 +170,7 @@ class Lines(_Shown):
         self._ended = threading.Event()
 
     def begin(self, total: int, done: int, noun: str = "trial") -> None:
-        """Say how many there are."""
+        """Print the number of pieces of work."""
         super().begin(total, done, noun)
         did = "measured" if noun == "trial" else "done"
         self._say(self._several(total) + (f", {done} {did} before" if done else ""))
@@ -184,12 +184,12 @@ class Lines(_Shown):
             super().more(count, done)
 
     def working_on(self, what: str, share: Share | None = None) -> None:
-        """Say nothing; the result will be said."""
+        """Print nothing; the result will be printed."""
         with self._lock:
             super().working_on(what, share)
 
     def done(self, what: str, error: str | None) -> None:
-        """Say how far it is and how long the rest will take."""
+        """Print the progress and the time left."""
         with self._lock:
             super().done(what, error)
             if error is not None:
@@ -200,11 +200,11 @@ class Lines(_Shown):
                 self._say(self._say_so_far())
 
     def end(self) -> None:
-        """Say nothing more."""
+        """Print nothing more."""
         self._ended.set()
 
     def remind(self) -> None:
-        """Say how far it is if nothing was said for long."""
+        """Print the progress if nothing was printed for long."""
         with self._lock:
             if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
                 known = [str(task) for task in self.running if task.share is not None or task.phase]
@@ -354,7 +354,7 @@ def _say_failure(what: str, error: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Say a time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``5 days``."""
+    """Return a time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``5 days``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     if seconds < 99.5 * 60:

@@ -1,4 +1,4 @@
-"""Checkpoints: trained weights in a file, and how a model takes them.
+"""Checkpoints: trained weights in a file, and loading them into a model.
 
 Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or
 what ``torch.save`` wrote, read with ``weights_only=True``. In the latter it may be bare or lie under

@@ -227,7 +227,7 @@ def _read_folder(folder: str) -> Source:
 
 
 def check_trusted(text: str, source: Source, named: Collection[Path | str] = ()) -> Source:
-    """Return the source of a model string. Raises ``SourceError`` if it would run code that is not among that named.
+    """Return the source of a model string. Raises ``SourceError`` if it would run code that is not ``named``.
 
     Nobody expects a folder, or a file of settings, to run code.
     """
@@ -278,7 +278,7 @@ def asks_for_weights(source: Source) -> bool:
 
 
 def tell_names_apart(sources: Sequence[Source]) -> list[str]:
-    """Short names for models (their weights' file, else the model), with letters if they agree."""
+    """Return short names for models (their weights' file, else the model), with letters if they agree."""
     names = [source.called for source in sources]
     return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 

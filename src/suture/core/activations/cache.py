@@ -219,7 +219,7 @@ class Activations:
             yield run(given, read).to(device)
 
     def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor]:
-        """Find the nearest earlier cut whose activations are here, or being computed, and these; else 0 and the images.
+        """Return the nearest earlier cut with activations here, or being computed, and these; else 0 and the images.
 
         To wait for another process costs less than to compute the same beside it.
         """
@@ -258,7 +258,7 @@ def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor, Tensor | 
 
 
 class Recomputed:
-    """Stands for activations that are kept nowhere: rows of them are computed from the images when they are asked for.
+    """A stand-in for activations that are kept nowhere: rows of them are computed from the images on request.
 
     ``rows`` are the samples that are left of all, by their numbers.
     """
@@ -280,7 +280,7 @@ class Recomputed:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions that has."""
+        """The number of dimensions of that tensor."""
         return len(self.shape)
 
     def __len__(self) -> int:
@@ -343,7 +343,7 @@ def run_stepwise(part: Frozen, x: Tensor, inputs: Tensor | None = None) -> Tenso
 
 
 def is_finite(x: Tensor) -> bool:
-    """Return whether all values are; a sum that is tells it at once, and one that is not may only be too large."""
+    """Return whether all values are finite. A finite sum proves it at once; an infinite one may have overflowed."""
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 

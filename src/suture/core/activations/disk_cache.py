@@ -81,7 +81,7 @@ class ActivationFolder:
         return None
 
     def get(self, key: str, rows: int, compute: Callable[[], Iterator[Tensor]]) -> Tensor | None:
-        """Map a tensor of so many rows; if it is not here, write the chunks that ``compute`` gives, alone.
+        """Map a tensor of so many rows; if it is not here, write the chunks of ``compute`` under a lock.
 
         Gives ``None`` if the budget has no room for it. At no time is more than one chunk in RAM. Raises
         ``NoRoomError`` if the folder refuses it, and whatever computing raises.
@@ -135,7 +135,7 @@ class ActivationFolder:
                     pass
 
     def _take_room(self, temporary: Path, needed: int) -> bool:
-        """Take the disk space for a draft at once, so that a full disk is known before any work.
+        """Reserve the disk space for a draft at once, so that a full disk is known before any work.
 
         What was used longest ago is removed to stay within the budget. Says whether the draft is within it.
         """
@@ -231,7 +231,7 @@ def _refusals(folder: Path) -> Iterator[None]:
 
 
 def _oldest_first(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:
-    """Return when each file was last used, which its time of access says, its size, and the file."""
+    """Return the last use of each file, by its time of access, its size, and the file; the oldest first."""
     found = []
     for path in paths:
         with suppress(FileNotFoundError):  # another process may just have removed it

@@ -93,7 +93,7 @@ def _count_on_meta(run: nn.Module, *batches: Tensor) -> Counted | None:
 
 
 def _count_on_fake(run: nn.Module, *batches: Tensor) -> Counted | None:
-    """Count the same with tensors that pretend to be where they are; ``None`` if it needs values."""
+    """Count the same with fake tensors, which pretend to be on their device; ``None`` if it needs values."""
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         return _count(run, [fake.from_tensor(batch) for batch in batches])
 

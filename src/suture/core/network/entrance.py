@@ -46,7 +46,7 @@ class Entrance(nn.Module):
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """The columns that say where tokens are, never which."""
+        """The columns that describe the places of tokens, never their content."""
         return tuple(i for i, one in self._taken if one.is_side)
 
     @property

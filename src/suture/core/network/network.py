@@ -318,7 +318,7 @@ class Network:
         return state
 
     def check_samples(self, samples: Samples) -> None:
-        """Raise ``DataError`` if samples have other inputs than the network was cut for, or do not become these."""
+        """Raise ``DataError`` if samples have other inputs than the network was cut for, or cannot become these."""
         if samples.inputs != self.inputs:
             has, takes = (", ".join(one.name for one in part) or "one input" for part in (samples.inputs, self.inputs))
             raise DataError(
@@ -364,7 +364,7 @@ class Network:
                 ) from error
 
     def expect_on(self, data: str) -> float | None:
-        """Return the accuracy that is expected on the samples of a name, those that were cut short included."""
+        """Return the expected accuracy on the samples of a name, including samples that were cut short."""
         expected = self.expected_accuracy
         return expected.get(data.partition("[")[0]) if isinstance(expected, Mapping) else expected
 
@@ -425,7 +425,7 @@ class Network:
         return out
 
     def whole(self) -> Frozen:
-        """Return all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
+        """Return the whole network: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
         return self.part(0, len(self.cuts) + 1)
 
     def __call__(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
@@ -569,7 +569,7 @@ def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preproces
 
 
 def _name_tokenizer(tokenizer: Any) -> str | None:
-    """Return the name of a tokeniser; of one itself, a hash of its tokens."""
+    """Return the name of a tokeniser; for a tokeniser itself, a hash of its tokens."""
     if tokenizer is None or isinstance(tokenizer, str):
         return tokenizer
     if not hasattr(tokenizer, "get_vocab"):

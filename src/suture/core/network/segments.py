@@ -60,7 +60,7 @@ class Recorder(fx.Interpreter):
 
 
 class PassingTensor:
-    """The shape of a tensor that passed, and whether it holds floats, or truths."""
+    """The shape of a tensor that passed, and whether it holds floats, or booleans."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tuple(tensor.shape)

@@ -199,7 +199,7 @@ MEMBERS: list[Stitch] = []
 
 
 def say_families(sender: Shape, receiver: Shape) -> str:
-    """Say which of the library's families join two shapes."""
+    """List the library's families that join two shapes, in words."""
     able = [type(member).__name__ for member in MEMBERS if member.accepts(sender, receiver)]
     return f"families that can: {', '.join(able)}" if able else "no family can"
 
@@ -383,7 +383,7 @@ def channel_means(x: Tensor) -> Tensor:
 
 
 def affordable_images(positions: int, features: int) -> int:
-    """Say how many images give moments of ``features`` at so many positions for ``WORK``; at least 256."""
+    """Return how many images give moments of ``features`` at so many positions for ``WORK``; at least 256."""
     return max(256, int(WORK / (positions * features**2)))
 
 

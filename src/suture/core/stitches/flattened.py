@@ -159,7 +159,7 @@ class Probe(AffineStitch):
         return bool(sender) and len(receiver) == 1
 
     def reads(self, sender: Shape) -> int:
-        """Say how many numbers of a sample are left to be mapped."""
+        """Return how many numbers of a sample are left to be mapped."""
         return Averaging(sender, self.features).left
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:

@@ -184,7 +184,7 @@ def _arguments(function: Any) -> Sequence[str]:
 
 
 def _has_fixed_scale(body: nn.Module, weight: Any) -> bool:
-    """Return whether the scale of a BatchNorm is a tensor and no parameter."""
+    """Return whether the scale of a BatchNorm is a tensor but not a parameter."""
     if not isinstance(weight, fx.Node):
         return False
     if weight.op != "get_attr":

@@ -48,7 +48,7 @@ from suture.core.stitches.flattened import Averaging
 
 @dataclass(frozen=True)
 class Seen:
-    """How a shape is seen as maps: their channels, height and width, and how many prefix tokens come before them."""
+    """A shape seen as maps: their channels, height and width, and the number of prefix tokens before them."""
 
     kind: int  #: dimensions of the shape: 1 vector, 2 tokens, 3 maps
     channels: int

@@ -233,7 +233,7 @@ class PWCCA(OfBases):
 @keyed_as("Procrustes")
 @dataclass(frozen=True)
 class Procrustes(OfBases):
-    """How far a rotation takes one layer to the other, in [0, 1]."""
+    """How well a rotation aligns one layer with the other, in [0, 1]."""
 
     called = "procrustes"
 

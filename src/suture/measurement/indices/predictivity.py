@@ -1,4 +1,4 @@
-"""Linear predictivity: how well a linear map says one layer of the other on images that it was not fitted on.
+"""Linear predictivity: how well a linear map predicts one layer from the other on images that it was not fitted on.
 
 It is the label-free neighbour of stitching: a linear stitch is fitted from the sender's layer to the receiver's, and
 judged by R² on held-out images, over all features together (Schrimpf et al. 2018, neural predictivity). Images are put
@@ -119,7 +119,7 @@ class LinearPredictivity(PreparedIndex[Folded]):
         return replace(prepared, x=images[order.to(images.device)].flatten(0, 1))
 
     def between(self, x: Folded, y: Folded) -> float:
-        """Predict the second from the first; a layer that does not vary says nothing, and nothing of it is said."""
+        """Predict the second layer from the first; 0 if one of them does not vary."""
         return min(1.0, max(-1.0, x.predict(y.x))) if x.x.shape[1] and y.x.shape[1] else 0.0
 
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:

@@ -35,7 +35,7 @@ def look_at(outputs: "Mapping[str, Tensor]", labels: "Tensor", chance: float | N
 
 
 def find_doubts(labels: Mapping[str, Any], alone: Mapping[str, Any], penalty: Mapping[str, Any] | None) -> list[str]:
-    """Say why the networks of a trial are not to be trusted; nothing of controls, whose networks may be weak.
+    """Return the reasons not to trust a trial's networks; none for controls, whose networks may be weak.
 
     ``labels`` are those of the trial, ``penalty`` is that of its accuracy.
     """

@@ -57,7 +57,7 @@ def pool(activations: "Tensor", counted: "Tensor | None" = None) -> "Tensor":
 
 
 def tell_apart(reference: "Tensor", own: "Tensor", stitched: "Tensor") -> dict[str, Estimate]:
-    """Return by how much stitched features are told apart from the receiver's own, as an AUROC for each measure.
+    """Return how well stitched features are told apart from the receiver's own, as an AUROC for each measure.
 
     ``reference`` is ``(r, features)``; ``own`` and ``stitched`` are ``(n, features)``, of the same images. Nothing if
     the reference does not vary, or there are fewer than two images.

@@ -48,11 +48,11 @@ class Outcomes:
         return (found == 0 if self.of == CLASSES else found).astype(float)
 
     def describes(self, score: str) -> bool:
-        """Say whether the values are those of this score."""
+        """Return whether the values are those of this score."""
         return score == (_ACCURACY if self.of == CLASSES else self.of)
 
     def pack(self) -> str:
-        """Write them as one short line of text, for a record or a cell of a table."""
+        """Pack the outcomes into one short line of text, for a record or a cell of a table."""
         kind = np.result_type(*self.by_role.values()).newbyteorder("<")
         head = {"of": self.of, "samples": self.samples, "roles": list(self.by_role), "kind": kind.str}
         held = b"".join(part.astype(kind).tobytes() for part in self.by_role.values())

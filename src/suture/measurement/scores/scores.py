@@ -71,7 +71,7 @@ class Score(ABC):
 
     @property
     def pooled(self) -> bool:
-        """Whether it is of all samples together, so that the value of one says only how it moves the whole."""
+        """Whether it is of all samples together, so that the value of one sample is only its influence on the whole."""
         return False
 
     @property
@@ -84,7 +84,7 @@ class Score(ABC):
         return torch.ones(len(labels), dtype=torch.bool, device=labels.device)
 
     def for_task(self, task: Task) -> "Score":
-        """Return the score as it reads outputs of the data's task; by default it reads those of all alike."""
+        """Return the score adapted to the data's task; by default it reads the outputs of all tasks alike."""
         return self
 
     @abstractmethod

@@ -174,12 +174,12 @@ class FGSM(NetworkScore):
 
 
 def knows(data: Data, label: str) -> Trait:
-    """Make the trait of accuracy on one class of the data, named ``label``. Raises ``DataError`` for no class of it."""
+    """Make the trait of accuracy on one class of the data, ``label``. Raises ``DataError`` for an unknown class."""
     return Trait(f"accuracy on {label}", Accuracy((class_index(label, data, "a trait"),)))
 
 
 def confuses(data: Data, label: str, to: str) -> Trait:
-    """Make the trait of taking one class of the data for another. Raises ``DataError`` for no classes of it."""
+    """Make the trait of taking one class of the data for another. Raises ``DataError`` for unknown classes."""
     mistaken, taken = (class_index(name, data, "a trait") for name in (label, to))
     return Trait(f"{label} taken for {to}", Confusion(mistaken, taken))
 

@@ -141,11 +141,11 @@ class Curve:
         return Estimates.of(self.line(control), "penalty")
 
     def is_open(self, control: str = PLAIN) -> Mask:
-        """Return where the fit says that it had not converged; elsewhere the value is an answer."""
+        """Return where the fit reports that it had not converged; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
 
     def is_sure(self, control: str = PLAIN) -> Mask:
-        """Return where the fit says that it had converged."""
+        """Return where the fit reports that it had converged."""
         rows = self.line(control)
         if "converged" not in rows:
             return np.zeros(len(rows), bool)

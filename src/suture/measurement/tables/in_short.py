@@ -1,4 +1,4 @@
-"""Tables as a notebook shows them: the headline first, then a row a cut; every other way of looking is pandas's own."""
+"""Tables as a notebook shows them: the headline first, then a row for each cut; all other displays are pandas's own."""
 
 from collections.abc import Iterator
 from functools import partial

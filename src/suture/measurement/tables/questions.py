@@ -131,7 +131,7 @@ def _only(answers: Answers, trusted: Mask) -> Answers:
 
 
 def _works(pair: Curve, margin: float) -> Answers:
-    """Ask whether the penalty is below the margin; that it is not, only a fit that has converged can say."""
+    """Ask whether the penalty is below the margin; only a fit that has converged can show that it is not."""
     penalty = pair.penalties()
     sure = pair.is_sure()
     marks = _mark(penalty, yes=penalty.high < margin, no=(penalty.low > margin) & sure)

@@ -223,7 +223,7 @@ def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows are of a fit that says that it did not converge."""
+    """Return which rows are of a fit that reports that it did not converge."""
     if "converged" not in rows:
         return pd.Series(False, index=rows.index)
     return ~rows["converged"].astype("boolean").fillna(True).astype(bool)

@@ -447,7 +447,7 @@ def expand_patterns(cuts: Iterable[At], sender: Network, receiver: Network) -> t
 
 
 def _list_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return which seeds are meant by how many, or which. Raises ``DataError`` if there is none."""
+    """Return the seeds for a number of seeds, or for a list of them. Raises ``DataError`` if there is none."""
     if isinstance(seeds, Iterable) and not isinstance(seeds, str):
         chosen = tuple(check_whole("one of seeds", seed) for seed in seeds)
     else:

@@ -209,7 +209,7 @@ class Trial:
         return tuple({need.key: need for need in needs}.values())
 
     def count_read(self, samples: Samples) -> int:
-        """Return of how many samples, from the first on, the fit reads the receiver's activations."""
+        """Return the number of samples, from the first on, whose receiver activations the fit reads."""
         return int(min(len(samples), self.fit.reads(self.seam.shapes[1])))
 
     def select_read(self, samples: Samples) -> Samples:

@@ -83,7 +83,7 @@ def live_table(tables: Sequence[pd.DataFrame], width: int) -> RenderableType:
 
 
 def natural_width(table: Table) -> int:
-    """Return the characters that a table takes if it may; for a terminal called dumb, rich would answer 80."""
+    """Return the natural width of a table in characters; for a dumb terminal, rich would answer 80."""
     return Console(width=10_000, force_terminal=False).measure(table).maximum
 
 

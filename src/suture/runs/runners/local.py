@@ -281,7 +281,7 @@ def work(pipe: int, parent: int, scratch: str, ram: int, disk: int, sharing: int
 
 
 def _leave_with(parent: int) -> None:
-    """End this process when its driver has gone, even in the middle of a task: nobody would hear of it."""
+    """End this process when its driver has gone, even in the middle of a task: nobody would receive its result."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

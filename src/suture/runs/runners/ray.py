@@ -83,7 +83,7 @@ class Ray(Runner):
 
     @property
     def device(self) -> str | None:
-        """Where trials run if nothing else is said: on a GPU, if Ray sets one aside."""
+        """The default device of trials: a GPU, if Ray sets one aside."""
         return "cuda" if self.gpus_per_trial else None
 
     def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Ray":
@@ -331,7 +331,7 @@ def _init(ray: Any, address: str | None, retries: int) -> None:
 
 
 def check_answers(ray: Any) -> bool:
-    """Return whether the head of the cluster can be reached, without which Ray says nothing of nodes.
+    """Return whether the head of the cluster can be reached, without which Ray reports no nodes.
 
     Raises ``RunnerError`` if this machine's own part of Ray has died: Ray fails what it is asked for, and seconds later
     ends this process without a word.

@@ -244,7 +244,7 @@ class Work(StoredQueue):
     # --- going on -----------------------------------------------------------------------------------------------------
 
     def deepen(self) -> bool:
-        """Plan every trial that has not converged once more, with more work allowed; say if any is to be measured."""
+        """Plan again every trial that has not converged, with more work allowed; return whether there are any."""
         while fresh := self._find_deeper():
             described = [
                 replace(trial, key=fresh[last].key, deepens=last)
@@ -281,7 +281,7 @@ class Work(StoredQueue):
         return found
 
     def _find_shown(self, key: str) -> str:
-        """The key of the deepest that was measured, of a trial and those that go on with it; its own if none was."""
+        """Return the key of the deepest measured one of a trial and its continuations; its own if none was."""
         measured = [end for end in self._ends(key) if self.records.get(end, {}).get("status") == "ok"]
         return measured[-1] if measured else key
 
@@ -302,7 +302,7 @@ class Work(StoredQueue):
                 save(self.store.table(self.records), self.store.path / TABLE)
 
     def say_so_far(self) -> str:
-        """How much is done, in words."""
+        """Return the progress in words."""
         planned = self.trials.keys()
         measured = {key for key, record in self.records.items() if record["status"] == "ok"}
         failed = len(planned & self.records.keys() - measured)

@@ -44,7 +44,7 @@ class Job(ABC):
 
     @property
     def device(self) -> str | None:
-        """Where it is done; ``None`` is where its networks are."""
+        """The device of the task; ``None`` is that of its networks."""
         return None
 
     @property
@@ -72,7 +72,7 @@ class Job(ABC):
         return self.on(f"cuda:{number % count}")
 
     def share(self, scratch: Path) -> float | None:
-        """Return how much of it is done, from 0 to 1, if its files in the scratch folder tell."""
+        """Return its finished share, from 0 to 1, if its files in the scratch folder show it."""
         return None
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Queue(Protocol):
 
     @property
     def left(self) -> int:
-        """How many tasks are known of that were not yet taken."""
+        """The number of known tasks that were not yet taken."""
 
     def hear(self, task: Job, phase: str) -> None:
         """Hear the current stage of a task, in words."""
@@ -153,7 +153,7 @@ class Runner(ABC):
 
     @property
     def device(self) -> str | None:
-        """Where tasks run if nothing else is said; ``None`` is where their networks are."""
+        """The default device of tasks; ``None`` is that of their networks."""
         return None
 
     def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Runner":
@@ -165,7 +165,7 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
-        """Take tasks until the queue is exhausted; give each with its outcome as soon as that is there.
+        """Take tasks until the queue is exhausted; yield each with its outcome as soon as it is there.
 
         The queue is asked again after every outcome, since that may allow more to begin. ``scratch`` is a folder on
         this machine for what may be lost, such as activations. Closing the generator, or an interruption, stops all

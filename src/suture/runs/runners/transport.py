@@ -1,4 +1,4 @@
-"""How work goes to other processes.
+"""Transport of work to other processes.
 
 A task is pickled as a few hundred bytes, a *payload*, in which every network and all samples are named by a key: the
 payload's *parts*. A part travels once to each process, when a payload first refers to it. What a script or a notebook
@@ -47,7 +47,7 @@ Refer = Callable[[object], str | None]  # the key to send instead of a thing, if
 
 @dataclass(frozen=True)
 class Payload:
-    """Something pickled; ``parts`` are the keys of all networks, samples and images that it refers to."""
+    """A pickled object; ``parts`` are the keys of all networks, samples and images that it refers to."""
 
     content: bytes
     parts: tuple[str, ...]

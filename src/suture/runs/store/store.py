@@ -133,7 +133,7 @@ class Store:
         return not self.find_damage(kind, key)
 
     def find_damage(self, kind: str, key: str) -> dict[str, str]:
-        """The files of a result that have changed since they were written under this key, each with the damage."""
+        """Return the files of a result that have changed since they were written, each with the damage."""
         wrong = find_damage(self.path / kind / key, kind)
         if not wrong:
             try:
@@ -155,7 +155,7 @@ class Store:
         return found
 
     def tensors(self, kind: str, key: str) -> bytes:
-        """Its tensors, as the content of a safetensors file. Raises ``StoreError`` if they are damaged."""
+        """Return its tensors, as the content of a safetensors file. Raises ``StoreError`` if they are damaged."""
         return self._read(kind, key, FILES[kind][1])
 
     def _read(self, kind: str, key: str, name: str) -> bytes:
@@ -201,7 +201,7 @@ class Store:
         return found
 
     def trials(self, measured: Collection[str]) -> list[Described]:
-        """All trials that were planned, in order, but those that a deeper one among the ``measured`` keys replaces."""
+        """Return all planned trials, in order, without those that a deeper one among the ``measured`` keys replaces."""
         planned = self.plans.trials()
         replaced = {trial.deepens for trial in planned if trial.key in measured}
         ends = {trial.deepens: trial for trial in planned if trial.deepens}
@@ -220,7 +220,7 @@ class Store:
         return {key: record for key, record in found.items() if record is not None}
 
     def failure(self, kind: str, key: str) -> Record | None:
-        """The record of one that failed; ``None`` if there is none, or it cannot be read: then it is tried again."""
+        """Return the record of a failed task; ``None`` if it has none that can be read: then it is tried again."""
         try:
             return read(self.path / "failed" / kind / f"{key}.json", "status", "error")
         except StoreError:
@@ -243,7 +243,7 @@ class Store:
     # --- what may be lost ---------------------------------------------------------------------------------------------
 
     def find_removable(self) -> dict[Path, int]:
-        """The files of activations, and of images that workers share, with their bytes: a run makes them again."""
+        """Return the files of activations, and of images that workers share, with their sizes: a run remakes them."""
         found = (path for path in self.activations.glob("*.safetensors") if _REMOVABLE.fullmatch(path.name))
         return {path: path.stat().st_size for path in found}
 
@@ -409,7 +409,7 @@ class Plans:
                 write(self.folder / f"{number:04d}-{name}.json", to_json(content))
 
     def trials(self) -> list[Described]:
-        """All trials that were planned, in order, each once."""
+        """Return all planned trials, in order, each once."""
         found: dict[str, Described] = {}
         for plan in self._read():
             for entry in plan["trials"]:
