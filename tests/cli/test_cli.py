@@ -339,7 +339,7 @@ def test_random_networks_are_said_to_be_random_and_are_always_the_same(run: Run)
     torch.manual_seed(2)
     _, second, _ = run(line)
     for model in (NET, "zoo:mlp,width=6"):
-        assert f"suture: {model} names no weights, so it is a random network; give trained weights after an @" in err
+        assert f"suture: {model} has random weights; to load trained ones, add @FILE" in err
     keys = [[row["trial"] for row in json.loads(out)["rows"]] for out in (first, second)]
     assert keys[0] == keys[1]
 

@@ -424,9 +424,9 @@ def test_wrong_folders_are_refused_in_one_line(run: Run, copy: Path) -> None:
     Path("new").mkdir()
     Path("new/suture.json").write_text('{"format": 7}')
     for line, offender in (
-        ("status .", ". is no folder of a run"),
-        ("table .", ". is no folder of a run"),
-        ("verify .", ". is no folder of a run"),
+        ("status .", ". is not a folder of a run"),
+        ("table .", ". is not a folder of a run"),
+        ("verify .", ". is not a folder of a run"),
         ("status new", "new is a store of format 7"),
         (f"{QUICK} --out new", "new is a store of format 7"),
         (f"plan {QUICK} --out new", "new is a store of format 7"),

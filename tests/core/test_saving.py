@@ -296,7 +296,7 @@ def _edited(**changes):
         (
             DESCRIPTION,
             _edited(stitch={"family": "Unheard", "settings": {}}),
-            r"Unheard\(\), which is no family of this version",
+            r"Unheard\(\), which is not a family of this version",
         ),
     ],
 )

@@ -348,7 +348,7 @@ def test_the_same_images_in_two_roles_are_refused(roles: str, named: str) -> Non
 
 
 def test_limited_takes_whole_numbers() -> None:
-    with pytest.raises(DataError, match=r"10\.5 is no whole number"):
+    with pytest.raises(DataError, match=r"10\.5 is not a whole number"):
         Data.split("x", make(100), make(50, seed=1), 0.2).limited(fit=10.5)  # type: ignore[arg-type]
 
 

@@ -154,7 +154,7 @@ def test_a_folder_that_is_no_store_or_of_another_format_is_an_error(folder: Path
     for look in (status, verify):
         with pytest.raises(StoreError, match=r"does not exist; give the folder"):
             look(tmp_path / "nowhere")
-        with pytest.raises(StoreError, match="is no folder of a run"):
+        with pytest.raises(StoreError, match="is not a folder of a run"):
             look(tmp_path)
     (folder / "suture.json").write_text('{"format": 7, "measuring": 1}')
     for look in (status, verify):

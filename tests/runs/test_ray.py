@@ -380,7 +380,7 @@ def test_who_answers_but_is_not_ray_is_told_apart(nowhere, answer):
 
 @pytest.mark.parametrize("address", ["nonsense", "http://host:6379", "host:port", ":6379", "ray://", "host:99999"])
 def test_what_is_no_address_is_refused(nowhere, address):
-    with pytest.raises(RunnerError, match=r"is no address of Ray; give 'host:6379'"):
+    with pytest.raises(RunnerError, match=r"is not an address of Ray; give 'host:6379'"):
         run(plan(), on=Ray(address))
 
 

@@ -48,7 +48,7 @@ def loader_of(folder: str | None) -> Callable[[str], Any]:
     from suture import load_data
 
     if folder is not None and not Path(folder).expanduser().is_dir():
-        raise DataError(f"--data {folder} is no folder; give one that has the folders mnist and cifar10")
+        raise DataError(f"--data {folder} is not a folder; give one that has the folders mnist and cifar10")
 
     @cache
     def load(name: str) -> Any:
@@ -231,7 +231,7 @@ def studies(chosen: Namespace) -> int:
         return 0
     scale, made = scale_named(chosen.scale).name, Networks()
     if chosen.results != RESULTS and not Path(chosen.results).expanduser().is_dir():
-        raise SutureError(f"--results {chosen.results} is no folder; give one that suture run wrote, or leave it out")
+        raise SutureError(f"--results {chosen.results} is not a folder; give one of suture run, or leave it out")
     results = [load_result(chosen.results, study.id) for study in listed]
     times = {one.study: one.card for one in results if one is not None and one.scale == scale}
     counts: dict[str, Any] = {}
@@ -287,7 +287,7 @@ def claims(chosen: Namespace) -> int:
 
     if not Path(chosen.results).expanduser().is_dir():
         raise SutureError(
-            f"{chosen.results} is no folder; give what suture run wrote, as --results FOLDER (the project's own tables "
+            f"{chosen.results} is not a folder; give one of suture run, as --results FOLDER (the project's own tables "
             "are papers/results/small of its repository)"
         )
     if chosen.check and chosen.page is None and chosen.papers is None:

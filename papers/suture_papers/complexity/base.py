@@ -69,7 +69,7 @@ class Complexity(ABC):
             )
         if self.after_stitch and subject.joined is None:
             raise DataError(
-                f"the {self.name} of {subject.name}: it is taken after a stitch, and this is no stitched network; "
+                f"the {self.name} of {subject.name}: it is taken after a stitch, and this is not a stitched network; "
                 f"measure one, or call {self.name.replace(' ', '_')} with activations"
             )
 

@@ -77,7 +77,7 @@ def load(path: str | Path) -> pd.DataFrame:
     lacking = [name for name in COLUMNS if table is None or name not in table]
     if table is None or lacking:
         raise DataError(
-            f"{path} is no table of networks, without {', '.join(lacking)}; give one that suture zoo table wrote"
+            f"{path} is not a table of networks, without {', '.join(lacking)}; give one that suture zoo table wrote"
         )
     return table
 

@@ -164,7 +164,7 @@ def test_wrong_input_is_said_before_any_work(run: Run, tmp_path: Path, monkeypat
     monkeypatch.setattr("suture_papers.base.scale.load_data", work)
     for line, offender in (
         ("run oxford-6.1 --out run --data half", "--data half has no folder cifar10"),
-        ("studies --scale tiny --only smith-C5 --results nowhere", "--results nowhere is no folder"),
+        ("studies --scale tiny --only smith-C5 --results nowhere", "--results nowhere is not a folder"),
     ):
         code, out, err = run(line)
         assert (code, out) == (2, ""), line

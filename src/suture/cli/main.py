@@ -178,7 +178,7 @@ class Parser(argparse.ArgumentParser):
         except (OSError, UnicodeDecodeError) as error:
             self.error(f"--config: cannot read {file}: {getattr(error, 'strerror', None) or error}")
         except yaml.YAMLError as error:
-            self.error(f"--config: {file} is no YAML: {error}")
+            self.error(f"--config: {file} is not YAML: {error}")
         if not isinstance(settings, dict):
             self.error(f"--config: {file} has no settings; write one on each line, such as 'seeds: 3'")
         actions = {action.dest: action for action in self._actions if action.dest not in _NO_SETTINGS}

@@ -325,7 +325,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
             torch.manual_seed(derive_seed("random network", role))
             models[text] = resolve(sources[text], name=name)
         if is_random(sources[text]):
-            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
+            say(f"suture: {text} has random weights; to load trained ones, add @FILE")
     with waiting_for(f"reading {chosen.data}"):
         found = load(chosen)
     networks = {}

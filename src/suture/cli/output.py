@@ -32,7 +32,7 @@ _OPTIONS = {
     "data.limited(fit=…)": "--fit-samples N",
     "give a store=": "give --out FOLDER",
     "say trust=True": "say --trust",
-    "; those that are no result of training can be named: constants=(…)": ", or leave the untrained controls out, "
+    "; those that are not a result of training can be named: constants=(…)": ", or leave the untrained controls out, "
     "--controls itself,shuffled-pairs,clustered-noise",
 } | {
     f" {name}={after}": f" --{name}{after or ' '}"

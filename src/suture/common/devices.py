@@ -20,7 +20,7 @@ def parse_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise DeviceError(f"{name!r} names no device; give 'cpu', 'cuda' or 'cuda:1'") from error
+        raise DeviceError(f"{name!r} is not a device; give 'cpu', 'cuda' or 'cuda:1'") from error
     if device.type not in KINDS:
         raise DeviceError(f"device '{device}': nothing was tried on its kind; give 'cpu', 'cuda' or 'cuda:1'")
     return device

@@ -142,7 +142,7 @@ def _settings(where: str, name: str, written: str, of: type) -> dict[str, Any]:
         kind = type(values[key])
         if kind not in allowed[key] and not (kind is int and float in allowed[key]):
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in allowed[key])
-            raise SutureError(f"{where}: {key}={text} is no {wanted}")
+            raise SutureError(f"{where}: {key}={text} is not of type {wanted}")
     return values
 
 

@@ -36,7 +36,7 @@ def parse_size(size: str | int) -> int:
     unit = _BY_UNIT.get(found[2].lower() or "b") if found else None
     number = float(found[1]) * unit if found and unit else math.inf
     if not math.isfinite(number):
-        raise SutureError(f"{size!r} is no size in bytes; write for instance 8GB, 512MiB, 1.5e9 ({', '.join(_UNITS)})")
+        raise SutureError(f"{size!r} is not a size in bytes; write e.g. 8GB, 512MiB, 1.5e9 ({', '.join(_UNITS)})")
     return round(number)
 
 

@@ -29,7 +29,7 @@ def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> 
     try:
         return operator.index(value)
     except TypeError:
-        raise error(f"{name}={_short(value)} is no whole number; give one, such as 1") from None
+        raise error(f"{name}={_short(value)} is not a whole number; give one, such as 1") from None
 
 
 def _short(value: object) -> str:

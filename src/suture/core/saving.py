@@ -232,7 +232,7 @@ def _make(saved: Saved, networks: Sequence[Network], spelled: Mapping[str, Any] 
     """Make a family of the library from its description."""
     if spelled is None or spelled["family"] not in _FAMILIES:
         raise CheckpointError(
-            f"{saved.folder} holds {_say(spelled)}, which is no family of this version of the library; give it, "
+            f"{saved.folder} holds {_say(spelled)}, which is not a family of this version of the library; give it, "
             "stitch=, or a module of its kind to be filled"
         )
     settings = dict(spelled["settings"])

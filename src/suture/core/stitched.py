@@ -56,7 +56,7 @@ class Seam:
         """Make the seam that a user names: by a cut of both networks, or by ``(sender cut, receiver cut)``."""
         pair = (at, at) if isinstance(at, str | Cut) else at
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(cut, str | Cut) for cut in pair):
-            raise CutError(f"at={at!r} is no seam; give a cut of both networks, or a pair (sender cut, receiver cut)")
+            raise CutError(f"at={at!r} is not a seam; give a cut of both networks, or a pair (sender's, receiver's)")
         return cls(sender, receiver, *(cut.name if isinstance(cut, Cut) else cut for cut in pair))
 
     @property
@@ -133,7 +133,7 @@ def check_one_tokenizer(sender: Network | ClusteredNoise, receiver: Network) -> 
     if None not in what and what[0] != what[1]:
         one, other = (told.format(each) for each in what)
         raise NetworkError(
-            f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens are no pairs, and "
+            f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens are not pairs, and "
             "stitches are token by token; give networks of one tokeniser, or name it if they share it and a table has "
             "unused rows: Network(…, tokenizer='…')"
         )
@@ -144,7 +144,7 @@ def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
         found = sender.cuts.find(cut)
         if found.is_output:
             raise CutError(
-                f"'{OUTPUT}' of {sender.name} is no cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
+                f"'{OUTPUT}' of {sender.name} is not a cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
             )
         return found.name
     if cut:

@@ -170,7 +170,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
     resize PIL's images to. Raises ``DataError`` for what cannot be read, or is not the same each time.
     """
     if size is not None and size < 1:
-        raise DataError(f"size={size} of {name!r} is no size to resize images to; give a side of 1 pixel or more")
+        raise DataError(f"size={size} of {name!r} is not a size to resize images to; give a side of 1 pixel or more")
     loader = given if isinstance(given, DataLoader) else None
     dataset: Any = given if loader is None else loader.dataset
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):

@@ -106,7 +106,7 @@ def load_data(
         found = hub.load_splits(path)
         wholes = _read_splits(name, found, columns, score_split, split, size, task)
     else:
-        _refuse("what is no folder, hub id or DatasetDict", score_split=score_split)
+        _refuse("data that is not a folder, hub id or DatasetDict", score_split=score_split)
         name, wholes = _read_pair(source, name, columns, split, size, task)
     class_names = _find_classes(name, wholes, named, task)
     if not _are_arrays(source[0] if isinstance(source, tuple | list) else source):

@@ -204,7 +204,7 @@ def with_settings(source: Source, settings: Mapping[str, str]) -> Source:
 def _guess_meant(text: str) -> str:
     """Suggest the missing part of a text that does not name a model, if it can be guessed."""
     if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
-        return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
+        return f"; weights alone are not a model: write the model before them, as in MODEL@{text}"
     if text.endswith(".py"):
         return f"; of a file, name the function that makes the model: {text}:FACTORY"
     if text.startswith(("zoo:", "ledger:")):

@@ -158,7 +158,7 @@ class Network:
         for name in self.constants:
             if name not in known:
                 near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
-                raise NetworkError(f"constants= names '{name}', which is no tensor of {self.name}; nearest: {near}")
+                raise NetworkError(f"constants= names '{name}', which is not a tensor of {self.name}; nearest: {near}")
 
     def _probes(self) -> list[Tensor]:
         """Make inputs of the model with batch sizes 1, 2 and 3 of the example."""

@@ -201,8 +201,8 @@ def fresh(
     if survivors and not trusted:
         raise UntrainedError(
             f"the factory gives the same parameters from every seed ({_name_some(survivors)}), as if trained; it must "
-            "build the model at random, for instance with pretrained=False; name those that are no result of training: "
-            "constants=(…)"
+            "build the model at random, for instance with pretrained=False; name those that are not a result of "
+            "training: constants=(…)"
         )
     if is_altered(like) and not is_altered(model):
         raise UntrainedError(

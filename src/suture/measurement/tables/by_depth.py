@@ -79,7 +79,7 @@ def by_depth(
     pairs of networks together, each cell counted once. Raises ``DataError`` if ``cells`` does.
     """
     if near is not None and not near >= 0:
-        raise DataError(f"near={near} is no distance in depth; give one of at least 0, such as near=0.1")
+        raise DataError(f"near={near} is not a distance in depth; give one of at least 0, such as near=0.1")
     names = [name for name in _MATRIX if not (pooled and name in ("sender", "receiver"))]
     held = cells(table, score, names)
     held.loc[ends_at_output(held), "receiver_depth"] = np.nan

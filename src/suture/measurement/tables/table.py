@@ -208,7 +208,7 @@ def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str
     check_kind("table", table, pd.DataFrame, f"a table of {what}")
     missing = [name for name in names if name not in table and name not in _LATER]
     if missing:
-        raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
+        raise DataError(f"this is not a table of {what}: it has no column {', '.join(map(repr, missing))}")
 
 
 def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
@@ -386,7 +386,7 @@ def read(path: str | Path) -> pd.DataFrame | None:
             raise OSError("it is not what was written")
         return add_later_columns(pd.read_parquet(BytesIO(content)))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{path} is no table, or is damaged ({error}); write it again") from error
+        raise DataError(f"{path} is not a table, or is damaged ({error}); write it again") from error
 
 
 def load(path: str | Path) -> pd.DataFrame:

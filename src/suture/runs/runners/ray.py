@@ -271,7 +271,7 @@ def _check_answer(address: str) -> None:
     except ValueError:
         host, port = None, None
     if host is None or port is None or "/" in found.removeprefix("ray://"):
-        raise RunnerError(f"'{address}' is no address of Ray; give 'host:6379', 'ray://host:{CLIENT_PORT}' or 'auto'")
+        raise RunnerError(f"'{address}' is not an address of Ray; give 'host:6379', 'ray://host:{CLIENT_PORT}', 'auto'")
     host = host if client else services.resolve_ip_for_localhost(host)  # as Ray will
     try:
         with socket.create_connection((host, port), PATIENCE) as connection:

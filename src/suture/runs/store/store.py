@@ -345,7 +345,7 @@ def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
 def _read_format(path: Path) -> int:
     if not (path / LABEL).is_file():
         there = (
-            f"is no folder of a run: it has no {LABEL}"
+            f"is not a folder of a run: it has no {LABEL}"
             if path.is_dir()
             else "is a file"
             if path.is_file()
