@@ -55,7 +55,7 @@ def measures_of(text: str) -> tuple[Any, ...]:
         "--networks",
         nargs="+",
         metavar="NETWORK",
-        help="the networks of the run, if it cannot make them by itself (of Python files)",
+        help="the networks of the run, if it cannot make them itself (from Python files)",
     ),
     DEVICE,
     out_option(pictures("complexity", COMPLEXITY)),

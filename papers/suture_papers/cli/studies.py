@@ -26,7 +26,9 @@ from suture.extend import (
 )
 
 SCALES = ("tiny", "small", "paper")
-DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")
+DATA_FOLDER = option(
+    "--data", metavar="FOLDER", help="folder with mnist and cifar10; by default they come from the hub"
+)
 NETWORKS = "networks.parquet"  #: beside the tables of studies, what suture zoo table wrote of the networks
 RESULTS = "papers/results/small"  #: the folder of what was measured, within the project
 
@@ -93,16 +95,21 @@ def studies_of(texts: Sequence[str]) -> list[Any]:
         "ids",
         nargs="+",
         metavar="ID",
-        help="of experiments, as suture studies lists them; 'smith-*'; all",
+        help="ids of experiments, as suture studies lists them; 'smith-*'; all",
         words=("all", *NAMES["study"]),
     ),
     scale_option("small"),
-    out_option("of the run", required=True),
+    out_option("folder of the run", required=True),
     DATA_FOLDER,
     option(
-        "--results", type=named_path, metavar="FOLDER", help="for tables and cards; by default results within --out"
+        "--results",
+        type=named_path,
+        metavar="FOLDER",
+        help="folder for tables and cards; by default results within --out",
     ),
-    option("--figures", type=named_path, metavar="FOLDER", help="for figures; by default that of tables and cards"),
+    option(
+        "--figures", type=named_path, metavar="FOLDER", help="folder for figures; by default that of tables and cards"
+    ),
     *RUNNING,
     UNTIL_CONVERGED,
     JSON,
@@ -118,8 +125,8 @@ def run(chosen: Namespace) -> int:
     """Run experiments of the papers.
 
     Run experiments of the papers: train the networks that they need, measure their trials, decide their claims, and
-    write tables, a card and a figure for each. What is in the folder --out already is not done again, and what was
-    stopped goes on, so experiments which share networks should share a folder.
+    write tables, a card and a figure for each. Work that is in the folder --out already is not done again, and
+    stopped work continues, so experiments that share networks should share a folder.
     """
     from suture import Store
     from suture.extend import Interrupted, choose_progress, failures, figures, folder_to_write
@@ -206,8 +213,8 @@ def _plannable(studies: Sequence[Any], scale: Any, texts: Sequence[str]) -> list
 @command(
     "studies",
     scale_option(None),
-    option("--only", default="all", metavar="PATTERN", help="only experiments of such ids, as in 'smith*'"),
-    option("--results", default=RESULTS, metavar="FOLDER", help="of what was measured, whose times are told"),
+    option("--only", default="all", metavar="PATTERN", help="only experiments with such ids, as in 'smith*'"),
+    option("--results", default=RESULTS, metavar="FOLDER", help="folder of results, for measured times"),
     JSON,
     examples=(
         "suture studies",
@@ -252,21 +259,21 @@ def studies(chosen: Namespace) -> int:
 
 @command(
     "claims",
-    option("--results", default=RESULTS, metavar="FOLDER", help="of the tables and cards that suture run wrote"),
-    option("--page", type=named_path, metavar="FILE", help="the page of all claims, as Markdown"),
+    option("--results", default=RESULTS, metavar="FOLDER", help="folder of the tables and cards that suture run wrote"),
+    option("--page", type=named_path, metavar="FILE", help="write the page of all claims, as Markdown"),
     option(
         "--papers",
         type=named_path,
         metavar="FOLDER",
-        help="of a page for each paper and experiment, filled at the marks in them",
+        help="folder of a page for each paper and experiment, filled at their marks",
     ),
     option(
         "--figures",
         default="docs/papers/images",
         metavar="FOLDER",
-        help="of the figures that the pages show, as far as they are there",
+        help="folder of the figures that the pages show, if they are there",
     ),
-    option("--check", action="store_true", help="only say whether the pages are what the tables give"),
+    option("--check", action="store_true", help="only check whether the pages match the tables"),
     JSON,
     examples=(
         "suture claims",

@@ -20,8 +20,8 @@ def shape(text: str) -> tuple[int, ...]:
 @command(
     "cuts",
     model_option("model", metavar="MODEL"),
-    option("--shape", type=shape, help="of one raw image, such as 3x224x224, or a number of tokens"),
-    option("--dropped", action="store_true", help="also say which tensors are not cuts, and why"),
+    option("--shape", type=shape, help="shape of one raw image, such as 3x224x224, or number of tokens"),
+    option("--dropped", action="store_true", help="also list the tensors that are not cuts, and why"),
     PREPROCESS,
     TRUST,
     JSON,

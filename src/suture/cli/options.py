@@ -190,8 +190,8 @@ MODEL = (
 )
 CUTS = (
     option("--at", metavar="CUTS", help="names or patterns, such as layer*,fc; by default all cuts"),
-    option("--sender-at", metavar="CUTS", help="likewise, of senders only"),
-    option("--receiver-at", metavar="CUTS", help="likewise, of receivers only"),
+    option("--sender-at", metavar="CUTS", help="the cuts of senders only"),
+    option("--receiver-at", metavar="CUTS", help="the cuts of receivers only"),
 )  #: every sender cut × every receiver cut
 JSON = option("--json", action="store_true", help="print JSON instead of a table")
 DEVICE = option(
@@ -202,12 +202,13 @@ DEVICE = option(
     help="cpu, cuda, or one GPU of several, such as cuda:1",
     words=("cpu", "cuda"),
 )
-RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
+RUN = option("folder", metavar="FOLDER", help="folder of a run (its --out)")
 TRUST = option("--trust", action="store_true", help="run the Python files that folders and --config name")
 PREPROCESS = option(
     "--preprocess",
     metavar="SETTINGS",
-    help="of every network, but for what its string sets itself: mean=(0.5,0.5,0.5),std=0.25,size=32,channels=3",
+    help="preprocessing of all networks, such as mean=(0.5,0.5,0.5),std=0.25,size=32,channels=3; "
+    "settings in a model string win",
 )
 CONFIG = (
     option("--config", metavar="FILE", help="a YAML file of these settings"),
@@ -216,7 +217,7 @@ CONFIG = (
 UNTIL_CONVERGED = option(
     "--until-converged",
     action="store_true",
-    help="measure fits that have not converged again, with up to sixteen times the steps",
+    help="fit again, with up to sixteen times the steps, where a fit has not converged",
 )
 #: Where and how trials and trainings run.
 RUNNING = (
@@ -228,10 +229,15 @@ RUNNING = (
         words=("local", "ray", "ray:auto"),
     ),
     DEVICE,
-    option("--workers", type=at_least(1), metavar="N", help="processes on this machine; by default as many as pay"),
-    option("--ram", type=size, metavar="SIZE", help="that all processes may take together, such as 8GB"),
-    option("--disk", type=size, metavar="SIZE", help="that cached activations may take, such as 20GB"),
-    option("--retry", action="store_true", help="measure again what failed before, in the folder --out"),
+    option(
+        "--workers",
+        type=at_least(1),
+        metavar="N",
+        help="number of processes on this machine; by default as many as help",
+    ),
+    option("--ram", type=size, metavar="SIZE", help="memory limit for all processes together, such as 8GB"),
+    option("--disk", type=size, metavar="SIZE", help="disk limit for cached activations, such as 20GB"),
+    option("--retry", action="store_true", help="measure trials again that failed before, in the folder --out"),
 )
 
 
@@ -247,7 +253,7 @@ def data_options(name: str = "--data", **settings: Any) -> tuple[Option, ...]:
         f"changes of the data, in order: {', '.join(NAMES['variant'])}; with settings as in subset,n=5000 or "
         "relabelled,label=truck,to=ship"
     )
-    classes = "how many classes there are, if labels are numbers; by default as many as the highest label says"
+    classes = "number of classes, if labels are numbers; by default one more than the highest label"
     split = "the share (0.2) or number of samples to score, cut from data that have no test samples"
     known = f"{', '.join(DATA)}, a Hugging Face hub id or a local folder"
     return (

@@ -250,8 +250,8 @@ def check_functions(model: nn.Module, name: str) -> None:
         if used := find_trained(function, known):
             raise NetworkError(
                 f"{which} uses {used}, a module or a parameter that is not one of the copy's, and would be neither "
-                "frozen with it nor made untrained; make it a part of the module, module.extra = …, and let the hook reach "
-                "it by its first argument, or a method by self"
+                "frozen with it nor made untrained; make it a part of the module, module.extra = …, and let the hook "
+                "reach it by its first argument, or a method by self"
             )
 
 
