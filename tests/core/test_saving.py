@@ -282,8 +282,8 @@ def _edited(**changes):
 @pytest.mark.parametrize(
     ("file", "damage", "said"),
     [
-        (TENSORS, _cut_short, "is not what stitched.json describes"),
-        (TENSORS, _flipped, "is not what stitched.json describes"),
+        (TENSORS, _cut_short, "does not match stitched.json"),
+        (TENSORS, _flipped, "does not match stitched.json"),
         (TENSORS, os.remove, "it has no stitch.safetensors; give a folder that save"),
         (DESCRIPTION, os.remove, "it has no stitched.json; give a folder that save"),
         (DESCRIPTION, _cut_short, "stitched.json is damaged"),

@@ -373,7 +373,7 @@ def test_who_answers_but_is_not_ray_is_told_apart(nowhere, answer):
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(RunnerError, match="what answers there is not Ray"):
+        with pytest.raises(RunnerError, match="the server there is not Ray"):
             run(plan(), on=Ray(f"127.0.0.1:{server.getsockname()[1]}"))
         thread.join()
 

@@ -285,10 +285,10 @@ def _load_stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitc
     if not store.has(TRIALS, trial.key):
         failed = store.failure(TRIALS, trial.key)
         if failed is None:
-            raise DataError(f"{trial.where} is not among what was measured; add it to the study's plan")
+            raise DataError(f"{trial.where} was not measured; add it to the study's plan")
         raise DataError(
-            f"{trial.where} failed, whose stitched network is wanted ({failed['error']}); all else is kept:"
-            " mend what that says, and run the study again with --retry"
+            f"{trial.where} failed, and its stitched network is needed ({failed['error']}); all else is kept: "
+            "fix the cause, and run the study again with --retry"
         )
     assert isinstance(trial.sender, Network)
     return Stitched.load(store.path / TRIALS / trial.key, trial.sender, trial.receiver, trial.family)

@@ -159,7 +159,7 @@ def run(chosen: Namespace) -> int:
         try:
             result = run_study(study, scale, store, progress=choose_progress(), told=say, **settings)
         except RunnerError as error:
-            say(f"suture: {study.id}: {error}; --retry trains again what failed")
+            say(f"suture: {study.id}: {error}; --retry trains failed networks again")
             records.append({"study": study.id, "error": str(error)})
             code = 1
             continue
@@ -314,7 +314,7 @@ def claims(chosen: Namespace) -> int:
         return 0
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     for path in stale:
-        say(f"suture: {path} is not what the tables give; write it again with the same command, without --check")
+        say(f"suture: {path} does not match the tables; write it again with the same command, without --check")
     if not stale:
         say(f"{say_count(len(pages), 'page')} as the tables give")
     return 1 if stale else 0

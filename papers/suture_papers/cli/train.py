@@ -151,7 +151,7 @@ def _base(chosen: Namespace, folder: Path) -> Any:
             f"--network {chosen.network} has trained weights; leave them out, or start from them with --start"
         )
     if chosen.taken is not None and chosen.start is None:
-        raise SutureError("--taken says what of --start is taken; give a network to start from, or leave it out")
+        raise SutureError("--taken chooses parts of --start; give a network to start from, or leave it out")
     given = {name: patterns_of(vars(chosen)[name]) for name in ("trained", "frozen", "taken")}
     parts = Parts(**{name: names for name, names in given.items() if names is not None})
     start = _start(chosen) if chosen.start is not None else None

@@ -111,7 +111,7 @@ def train(chosen: Namespace) -> int:
     try:
         train_networks(wanted, store, on=runner, progress=choose_progress(), **settings)
     except Untrained as error:
-        say(f"suture: {error}; --retry trains again what failed")
+        say(f"suture: {error}; --retry trains failed networks again")
     done = sorted(store.finished(NETWORKS) & {model.key for model in wanted})
     cards = {key: store.record(NETWORKS, key) for key in done}
     if cards or chosen.json:

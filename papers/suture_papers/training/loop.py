@@ -270,7 +270,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         content = path.read_bytes()
         if not is_sound(content):
-            raise ValueError("it is not what was written")
+            raise ValueError("it has changed since it was written")
         tensors, length = load(content), int.from_bytes(content[:8], "little")
         return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["suture"]), tensors
     except (OSError, SafetensorError, LookupError, ValueError) as error:

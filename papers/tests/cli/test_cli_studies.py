@@ -275,7 +275,7 @@ def test_pages_are_written_and_checked(run: Run, kept: Path, tmp_path: Path) -> 
         (papers / f"{study}.md").write_text(f"# By hand\n<!-- study: {study} -->\n<!-- end -->\n")
     line = "claims --results kept --page claims.md --papers papers"
     code, _, err = run(f"{line} --check")
-    assert (code, err.count("is not what the tables give")) == (1, 48)
+    assert (code, err.count("does not match the tables")) == (1, 48)
     assert not (tmp_path / "claims.md").exists()
     assert run(line)[0] == 0
     assert run(f"{line} --check") == (0, "", "48 pages as the tables give\n")

@@ -62,9 +62,9 @@ def doctor(chosen: Namespace) -> int:
     missing = sum(check.state == "missing" for check in checks)
     output.answer(chosen, {"sound": not missing, "checks": [asdict(check) for check in checks]}, *_tables(checks))
     output.say(
-        f"suture: {missing} of what is needed {'is' if missing == 1 else 'are'} missing (✗)"
+        f"suture: {say_count(missing, 'required part')} missing (✗)"
         if missing
-        else "all that is needed is there; what is marked – is for more"
+        else "nothing required is missing; parts marked – are optional"
     )
     return 1 if missing else 0
 

@@ -200,7 +200,7 @@ def hand_over(
     answer(chosen, whole, *[line for part in parts if any(part) for line in ("", *part)][1:])
     say_wrote(files)
     if not chosen.json and files and "table.parquet" in {file.name for file in files}:
-        say(f"what holds, and what must not be concluded: suture explain {shlex.quote(str(files[0].parent))}")
+        say(f"for the verdict and conclusions to avoid: suture explain {shlex.quote(str(files[0].parent))}")
     if failed:
         reasons = "; ".join(screen.failures(table))
         say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")

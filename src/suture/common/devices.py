@@ -72,6 +72,6 @@ def check_room(device: torch.device, needed: int, what: str) -> None:
     """Raise ``DeviceError`` if a device has no room for so many bytes; the processor's memory is not checked here."""
     if device.type != "cpu" and needed > (free := free_memory(device)):
         raise DeviceError(
-            f"{what} needs {in_words(needed)} on {device}, where {in_words(free)} are free; end what else computes "
+            f"{what} needs {in_words(needed)} on {device}, where {in_words(free)} are free; end other work "
             "there, or give device='cpu'"
         )

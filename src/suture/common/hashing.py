@@ -244,7 +244,7 @@ class _Walk:
             if known is None:
                 raise CodeError(
                     f"the function {function.__qualname__} of {where or 'no module'} has no text in "
-                    f"{code.co_filename}, so that nothing says what it computes; write it into a file and import that"
+                    f"{code.co_filename}, by which it could be identified; write it into a file and import that"
                 )
             check_loaded(function)
             read = _read(code, space)
@@ -289,7 +289,7 @@ class _Walk:
         except Exception as error:
             raise CodeError(
                 f"an object of the class {type(thing).__module__}.{type(thing).__qualname__} cannot be pickled "
-                f"({error}), so that nothing says what it does; make it inside the function that uses it"
+                f"({error}), so it cannot be identified; make it inside the function that uses it"
             ) from error
         if isinstance(reduced, str):
             return ("object", cls, str(getattr(thing, "__module__", "")), reduced)

@@ -48,7 +48,7 @@ def from_json(content: bytes, *names: str) -> dict[str, Any]:
     Raises ``ValueError`` if it is not what was sealed, or another file.
     """
     if not is_sound(content):
-        raise ValueError("it is not what was written")
+        raise ValueError("it has changed since it was written")
     try:
         found = json.loads(content)
     except RecursionError as error:

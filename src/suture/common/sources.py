@@ -120,8 +120,8 @@ def check_loaded(function: types.FunctionType) -> None:
     known = isinstance(kept, list) and kept[1].tree is not None and type(space.get("__loader__")) in plain
     if known and code not in _codes(kept[1].tree):
         raise CodeError(
-            f"{code.co_filename} was edited after {function.__qualname__} was loaded from it, so that nothing says "
-            "what it computes; start Python again, or reload the module and make again what was made of it"
+            f"{code.co_filename} was edited after {function.__qualname__} was loaded from it, so its text "
+            "is not the code that runs; start Python again, or reload the module and make its objects again"
         )
 
 

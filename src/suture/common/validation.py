@@ -19,7 +19,7 @@ def check_kind(
     if isinstance(value, kind):
         return
     if isinstance(value, type):
-        raise error(f"{name} is the class {value.__name__}; make one of it, {value.__name__}(…), or give {remedy}")
+        raise error(f"{name} is the class {value.__name__}; give an instance, {value.__name__}(…), or {remedy}")
     made = type(value).__name__
     raise error(f"{name}={_short(value)} is {'an' if made[0] in 'aeiouAEIO' else 'a'} {made}; give {remedy}")
 

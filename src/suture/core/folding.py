@@ -325,7 +325,7 @@ def _fold_before(joint: Joint, node: fx.Node, stitch: FeatureMap) -> list[_Edit]
         _check_alone(joint, source, node, before)
         return [*_write_anew(node, run), *_fold_before(joint, source, before)]
     if node not in joint.shapes:
-        raise FoldError(f"the size of what {joint.say(node)} before it gives is not known")
+        raise FoldError(f"the size of the output of {joint.say(node)} before it is not known")
     ndim = len(joint.shapes[node]) + 1
     if stitch.axis != (ndim - 1 if isinstance(layer, nn.Linear) else 1):
         raise FoldError(f"{joint.say(node)} before it gives its features in another dimension")
@@ -347,7 +347,7 @@ def _check_alone(joint: Joint, source: fx.Node, node: fx.Node, stitch: FeatureMa
     changes = stitch.weight.shape[0] != stitch.weight.shape[1]
     others = [reader for reader in _readers(joint, source, stitch.axis, changes) if reader is not node]
     if others:
-        raise FoldError(f"{joint.say(others[0])} also reads what {joint.say(source)} gives")
+        raise FoldError(f"{joint.say(others[0])} also reads the output of {joint.say(source)}")
 
 
 def _readers(joint: Joint, node: fx.Node, axis: int, changes: bool) -> list[fx.Node]:

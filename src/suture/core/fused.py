@@ -241,7 +241,7 @@ def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
     except RuntimeError as error:
         if "memory" in str(error).lower():
             raise
-        raise FoldError(f"what follows does not run by itself: {error}") from error
+        raise FoldError(f"the layers after the cut do not run by themselves: {error}") from error
     seen = {node: recorder.seen[copy] for node, copy in copies.items() if copy in recorder.seen}
     return {node: value.shape for node, value in seen.items() if isinstance(value, PassingTensor)}
 

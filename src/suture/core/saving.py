@@ -187,7 +187,7 @@ def read(folder: str | Path) -> Saved:
         ) from error
     if hashlib.sha256(content).hexdigest() != description["tensors"]:
         raise CheckpointError(
-            f"{folder / TENSORS} is not what {DESCRIPTION} describes: it was changed or damaged, or one "
+            f"{folder / TENSORS} does not match {DESCRIPTION}: it was changed or damaged, or one "
             "of the two was not written; save it again"
         )
     return Saved(folder, description, from_bytes(content))

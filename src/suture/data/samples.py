@@ -482,9 +482,9 @@ class Data:
         if shared > (SHARED + repeated) * len(asked):
             what, names = things(asked.images), " or ".join(other.name for other in others)
             raise DataError(
-                f"{shared:,} of the {len(asked):,} {what} of {asked.name!r} are also in {names}: nothing may be "
-                f"fitted, or chosen, on what it is scored on; give each role {what} of its own (Data.split cuts "
-                "validation from what is to fit)"
+                f"{shared:,} of the {len(asked):,} {what} of {asked.name!r} are also in {names}: the samples "
+                f"that are scored must not fit or choose a stitch; give each role {what} of its own (Data.split cuts "
+                "validation from the samples to fit)"
             )
 
     def _check_classes(self) -> None:

@@ -139,7 +139,7 @@ def forecast(
 
     Raises ``DataError`` for a plan without trials, ``RunnerError`` if ``workers`` is below 1 or not even one fits.
     """
-    check_kind("plan", plan, Iterable, "several trials, such as what curve or matrix plans")
+    check_kind("plan", plan, Iterable, "several trials, such as those of curve or matrix")
     trials = list(plan)
     if not trials:
         raise DataError("this plan has no trial; plan at least one: suture.curve(…), suture.matrix(…)")
@@ -213,7 +213,7 @@ def check_device_memory(trials: Sequence[Trial], device: torch.device) -> None:
     raise DeviceError(
         f"{largest.where} needs at least {in_words(needed[largest])} on {device}, where {in_words(free)} are free; of "
         f"{len(needed):,} trials {len(fit):,} would fit{f', at {cuts}' if cuts else ''}; give the fit a smaller batch, "
-        "end what else computes there, or give device='cpu'"
+        "end other work there, or give device='cpu'"
     )
 
 

@@ -254,7 +254,7 @@ def is_sound(folder: str | Path) -> bool:
 def read_card(folder: str | Path) -> Record:
     """Read the card of a trained network.
 
-    Raises ``SourceError`` if its training is not over, ``CheckpointError`` if a file is not what was written.
+    Raises ``SourceError`` if its training is not over, ``CheckpointError`` if a file has changed since.
     """
     folder = Path(folder).expanduser()
     wrong = find_damage(folder, TRAINED)
@@ -262,8 +262,8 @@ def read_card(folder: str | Path) -> Record:
         raise SourceError(f"{folder} has no whole trained network: it lacks {', '.join(lacking)}; let its training end")
     if wrong:
         raise CheckpointError(
-            f"{folder / next(iter(wrong))} is not what was written when its training ended: it is damaged, or was "
-            "changed; copy it again, or train the network again"
+            f"{folder / next(iter(wrong))} has changed since its training ended, or is damaged; "
+            "copy it again, or train the network again"
         )
     card: Record = read_json(folder / CARD)
     return card

@@ -307,7 +307,7 @@ def check_model(model: object) -> None:
         return
     remedy = "give a torch.nn.Module that maps images to outputs"
     if isinstance(model, type):
-        raise NetworkError(f"the model is the class {model.__name__}; make one of it: {model.__name__}(…)")
+        raise NetworkError(f"the model is the class {model.__name__}; give an instance: {model.__name__}(…)")
     if isinstance(model, Mapping):
         remedy = "it looks like weights alone: load them, model.load_state_dict(…), and give that model"
     raise NetworkError(f"the model is a {type(model).__name__}; {remedy}")

@@ -173,9 +173,7 @@ class Network:
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
         if not are_close(alone, probes[2], 1e-4):
-            raise DataError(
-                f"what the preprocessing of {self.name} makes of an image depends on the others of its batch"
-            )
+            raise DataError(f"the preprocessing of {self.name} makes an image depend on the others in its batch")
         self._seen = probes[2]
         return probes
 

@@ -383,7 +383,7 @@ def read(path: str | Path) -> pd.DataFrame | None:
         return None
     try:
         if not is_sound(content := path.read_bytes()):
-            raise OSError("it is not what was written")
+            raise OSError("it has changed since it was written")
         return add_later_columns(pd.read_parquet(BytesIO(content)))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path} is not a table, or is damaged ({error}); write it again") from error

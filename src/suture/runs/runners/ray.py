@@ -279,7 +279,7 @@ def _check_answer(address: str) -> None:
                 connection.sendall(_PREFACE)
                 with connection.makefile("rb") as answer:
                     if answer.read(9)[3:4] != bytes([_SETTINGS]):
-                        raise OSError("what answers there is not Ray; give the port of ray start, not the dashboard's")
+                        raise OSError("the server there is not Ray; give the port of ray start, not the dashboard's")
     except OSError as error:
         raise RunnerError(
             f"no cluster of Ray answers at '{address}' ({host}:{port}: {error}); start one with ray start --head "

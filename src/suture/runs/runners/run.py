@@ -140,7 +140,7 @@ def stitch(
 def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
     """Return the trials as a list. Raises ``DataError`` if there is something else in the plan, or nothing."""
     if isinstance(plan, Trial) or not isinstance(plan, Iterable):
-        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
+        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as those of curve or matrix")
     items = list(plan)
     for place, item in enumerate(items, start=1):
         if not isinstance(item, Trial):

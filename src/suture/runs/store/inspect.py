@@ -133,7 +133,9 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
         try:
             labels |= {trial["key"]: trial["labels"] for trial in read(plan, "trials")["trials"]}
         except StoreError:
-            found.append(Finding(plan, "is not what was written; the table has no names for its trials", remedy))
+            found.append(
+                Finding(plan, "has changed since it was written; the table has no names for its trials", remedy)
+            )
     if not plans and any((path / TRIALS).glob("[!.]*")):
         problem = "holds no plan, so the table has no names for the trials that are measured"
         again = "start the run again: it writes the plan anew, and measures nothing twice"
@@ -172,7 +174,7 @@ def _check_activations(store: Store, labels: Mapping[str, Mapping[str, Any]]) ->
         keys = [key for key, read in readers.items() if name in read and key in labels]
         words = tuple(dict.fromkeys(_name_trial(labels[key]) for key in keys))
         remedy = "nothing to do: the next run computes it again, and measures again what read it"
-        yield Finding(store.activations / name, "is not what was written", remedy, trials=words)
+        yield Finding(store.activations / name, "has changed since it was written", remedy, trials=words)
 
 
 def _check_sealed(path: Path) -> Iterator[Finding]:
@@ -187,7 +189,7 @@ def _check_sealed(path: Path) -> Iterator[Finding]:
             continue
         except (DataError, OSError, ValueError):
             remedy = "'suture table' writes it anew" if file.name == TABLE else "delete it, and begin the run again"
-            yield Finding(file, "is not what was written", remedy)
+            yield Finding(file, "has changed since it was written", remedy)
 
 
 def _check_tensors(file: Path) -> None:

@@ -166,7 +166,7 @@ class Store:
         except (OSError, ValueError, LookupError) as error:
             raise self._damaged(kind, key, name, f"it cannot be read: {error!r}") from error
         if hashlib.sha256(content).hexdigest() != written:
-            raise self._damaged(kind, key, name, "it is not what was written")
+            raise self._damaged(kind, key, name, "it has changed since it was written")
         return content
 
     def _damaged(self, kind: str, key: str, name: str, reason: str) -> StoreError:
@@ -314,13 +314,13 @@ def find_damage(folder: Path, kind: str) -> dict[str, str]:
     except (OSError, ValueError):
         written = {}
     if not set(FILES[kind]) <= written.keys() <= {*FILES[kind], *ASIDE.values(), STATE}:
-        return {DONE: "is not what was written"}
+        return {DONE: "has changed since it was written"}
     wrong = {}
     for name, sha in written.items():
         try:
             with open(folder / name, "rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != sha:
-                    wrong[name] = "is not what was written"
+                    wrong[name] = "has changed since it was written"
         except OSError as error:
             wrong[name] = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
     return wrong
