@@ -73,7 +73,7 @@ class Subset(Variant):
 
     They keep the proportion of the two, with at least 2 of each. Those of a smaller ``n`` are among those of a larger
     one, at the same seed. Classes are not balanced. Changes the training roles. Raises ``DataError`` for an
-    ``n`` below 4 or above what there is.
+    ``n`` below 4 or above their number.
     """
 
     n: int
@@ -141,8 +141,8 @@ class Half(Variant):
 class Without(Variant):
     """The training data without all samples of some classes.
 
-    ``classes`` are their names, separated by ``|``. The list of classes and the numbers of the others stay, so
-    networks keep an output for what they never saw. Changes the training roles. Raises ``DataError`` for a class that
+    ``classes`` are their names, separated by ``|``. The list of classes and the numbers of the others stay, so networks
+    keep an output for classes that they never saw. Changes the training roles. Raises ``DataError`` for a class that
     the data lack, and if fewer than 2 samples would stay in a role.
     """
 

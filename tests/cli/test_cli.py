@@ -162,7 +162,7 @@ WRONG = [
 def test_wrong_input_is_refused_in_one_line_before_any_work(run: Run) -> None:
     for line, offender in WRONG:
         code, out, err = run(line)
-        said = [text for text in err.splitlines() if "random network" not in text]
+        said = [text for text in err.splitlines() if "has random weights" not in text]
         assert (code, out, len(said)) == (2, "", 1), line
         assert said[0].startswith("suture: "), line
         assert offender in said[0], (line, said[0])

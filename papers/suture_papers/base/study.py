@@ -52,7 +52,7 @@ Part = Deferred | Beside
 class Panel:
     """One panel of a study's figure: a ``column`` of rows, drawn as lines along the cuts, a heat map, or bars.
 
-    ``lines`` are the groups of rows and what each is called. Lines and bars are means over seeds, with the range of the
+    ``lines`` are the groups of rows with their names. Lines and bars are means over seeds, with the range of the
     seeds; heat maps have a panel for each group. ``level`` draws the claim's threshold; ``baseline`` the receivers' own
     scores.
     """
@@ -72,9 +72,9 @@ class Panel:
 class Study:
     """One experiment of a paper.
 
-    ``id`` is its row in the list of experiments, ``paper`` the module of its paper; ``question`` is what it asks, in a
-    sentence; ``plan`` makes its parts at a scale; ``panels`` draw the paper's figure; ``deviations`` are what differs
-    from the paper at every scale, and ``small`` what does at small scale beyond the ledger's networks.
+    ``id`` is its row in the list of experiments, ``paper`` the module of its paper; ``question`` is its question, in a
+    sentence; ``plan`` makes its parts at a scale; ``panels`` draw the paper's figure; ``deviations`` are the
+    differences from the paper at every scale, and ``small`` those at small scale beyond the ledger's networks.
     """
 
     id: str

@@ -191,7 +191,7 @@ class BaseModel(TrainingTask):
         """Train it: the card, and the weights. ``watch`` is that of ``Training``.
 
         The ``folder`` has its checkpoints, and one process at a time; they stay, to be removed once the outcome is
-        kept. Raises what ``Training`` raises.
+        kept. Raises the errors of ``Training``.
         """
         built = self._built
         start = self.start

@@ -1,7 +1,7 @@
 """Random changes of the images of a batch, each image its own, so that a network is trained on more than it is given.
 
-Images are raw, ``(n, C, H, W)``, uint8 in 0..255 or floats in [0, 1], on any device, and keep their size. What is drawn
-is drawn on the CPU and moved, so that the same generator gives the same crops and colours on every device.
+Images are raw, ``(n, C, H, W)``, uint8 in 0..255 or floats in [0, 1], on any device, and keep their size. Random
+numbers are drawn on the CPU and moved, so that the same generator gives the same crops and colours on every device.
 
 Crops and mirroring for supervised training are those of He et al. 2016, *Deep Residual Learning for Image Recognition*,
 arXiv:1512.03385, section 4.2. The views of contrastive training are those of Chen et al. 2020, *A Simple Framework for

@@ -41,7 +41,7 @@ Watch = Callable[[int, int, Sequence[float]], None]
 def train(build: Callable[[], nn.Module], samples: Samples, recipe: Recipe, seed: int, **settings: Any) -> nn.Module:
     """Build a network and train it on the samples, from a seed; in evaluation mode, on the CPU.
 
-    ``settings`` are those of ``Training``, which also says what is raised.
+    ``settings`` are those of ``Training``, which also lists the errors.
     """
     return Training(build, samples, recipe, seed, **settings).run()
 

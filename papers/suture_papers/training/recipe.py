@@ -1,6 +1,6 @@
 """A recipe: the fixed settings by which a network is trained; and which parts of it train.
 
-What they are made of is here too. An objective is the loss that training lowers; it may give the network another head
+Their parts are here too. An objective is the loss that training lowers; it may give the network another head
 while it trains (``attach``) and takes it away at the end (``detach``). A penalty is added to the loss, pruning
 sets weights to zero now and then, and a plateau ends training early. Losses are means over the batch, in nats.
 

@@ -1,6 +1,6 @@
 """Devices that networks compute on: the processor, or a GPU of torch's.
 
-A device has no part in what a trial is. A GPU adds up in another order than the processor, so its scores differ a
+A device is not a part of a trial's identity. A GPU adds up in another order than the processor, so its scores differ a
 little; the table says in its column ``device`` which it was.
 """
 

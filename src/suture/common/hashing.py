@@ -1,7 +1,7 @@
 """The identity of values, objects, functions and classes, as a hash of their content.
 
 A function of the user's counts by the text of its file and of all that this imports (``sources``), so that an edit asks
-for a new measurement. What belongs to a library counts by its name, and a class of Suture's by the name under which
+for a new measurement. A library's objects count by their names, and a class of Suture's by the name under which
 ``keyed_as`` registered it once and for ever: neither a move to another module nor a new class name changes a stored
 key.
 """

@@ -45,7 +45,7 @@ def to_json(content: Mapping[str, Any], **layout: Any) -> str:
 def from_json(content: bytes, *names: str) -> dict[str, Any]:
     """Return the entries of a JSON object, which must have these names.
 
-    Raises ``ValueError`` if it is not what was sealed, or another file.
+    Raises ``ValueError`` if it does not match its seal, or is another file.
     """
     if not is_sound(content):
         raise ValueError("it has changed since it was written")

@@ -6,8 +6,8 @@ whose names are computed, and files that code reads as data, are not seen. Code 
 counts by the text that ``linecache`` has of it: a cell as a whole.
 
 Python's library and those that Suture is made of count by name alone: the record of a result says which torch it was,
-and an upgrade is not a reason to measure everything again. Other installed packages count by their versions, too. What
-is installed so that it can be edited in place is the user's.
+and an upgrade is not a reason to measure everything again. Other installed packages count by their versions, too. A
+package that is installed to be edited in place is the user's.
 """
 
 import ast

@@ -4,9 +4,9 @@ A stitch that maps the features of every position by one affine map, ``y = W·x 
 neighbour is affine in the same features:
 
 - *after it*, in the receiver: ``K·(W·x + b) + c = (K·W)·x + (K·b + c)``, if everything that reads the tensor at the cut
-  is such a layer. The map passes through what acts on positions alone (average pooling, flattening, dropout in
-  evaluation mode). Before a convolution that pads with zeros the shift ``b`` is not the same at the border, where the
-  padding has none: what the layer gives on the shift alone is a constant map for the size of the cut, and that map,
+  is such a layer. The map passes through operations that act on positions alone (average pooling, flattening, dropout
+  in evaluation mode). Before a convolution that pads with zeros the shift ``b`` is not the same at the border, where
+  the padding has none: what the layer gives on the shift alone is a constant map for the size of the cut, and that map,
   less its value in the middle, which is a bias, is added after the convolution. So the border is exact too.
 - *before it*, in the sender: ``W·(K·x + c) + b = (W·K)·x + (W·c + b)``, if the tensor at the cut comes from such a
   layer. No border differs.

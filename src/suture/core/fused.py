@@ -2,8 +2,8 @@
 
 The part is one graph (``joint``), which is *fused*: BatchNorms are folded into the convolution or linear layer before
 them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors lie with their channels last, ReLUs and sums write into what a
-layer has just made, and for a descent, which only needs a direction, the layers may compute in bfloat16. What follows
-the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs are not rounded to
+layer has just made, and for a descent, which only needs a direction, the layers may compute in bfloat16. The layers
+after the last non-linear one (pooling, flattening, the classifier) stay in float32, so that outputs are not rounded to
 eight bits. The bits differ from the suffix's own, so a fused suffix is compared with that before it is used. The frozen
 network is not touched.
 """

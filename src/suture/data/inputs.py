@@ -1,8 +1,8 @@
 """Several inputs of a sample, such as token ids with their mask and positions, as one tensor.
 
 Models of text take a mapping: ``input_ids``, ``attention_mask``, ``position_ids`` … Everything here is fed one tensor
-with the sample first, so the entries of a mapping become columns of one, ``(n, columns, T)`` int64, whose ``Input``
-says what each is called. The first is the *content*, the token ids. A mapping of one entry is that tensor.
+with the sample first, so the entries of a mapping become columns of one, ``(n, columns, T)`` int64, with an ``Input``
+for each, which has its name. The first is the *content*, the token ids. A mapping of one entry is that tensor.
 
 A sequence that is shorter than others is filled up to their length, with ``PADDING`` in place of token ids, and 0 in
 the mask. What a model is fed there is its own padding. Positions that a mask leaves out count nowhere: in no closed

@@ -47,7 +47,7 @@ Columns = tuple[str, str | None]
 class Whole:
     """All samples of a source: images (N, C, H, W) or token ids (N, T), labels, and names of classes if it has them.
 
-    Token ids with their masks and such are (N, columns, T), and ``inputs`` says what the columns are.
+    Token ids with their masks and such are (N, columns, T), and ``inputs`` describes the columns.
     """
 
     images: Tensor
@@ -167,7 +167,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
     """Return all samples of a dataset or loader, in the dataset's order.
 
     ``columns`` names the entries of samples that are mappings, if known names leave a choice. ``size`` is the side to
-    resize PIL's images to. Raises ``DataError`` for what cannot be read, or is not the same each time.
+    resize PIL's images to. Raises ``DataError`` for samples that cannot be read, or differ each time.
     """
     if size is not None and size < 1:
         raise DataError(f"size={size} of {name!r} is not a size to resize images to; give a side of 1 pixel or more")

@@ -1,6 +1,6 @@
 """Labelled images, or sequences of tokens, and the three roles they play in a trial.
 
-*fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
+*fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and which stitch to keep,
 *score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
 network brings its own preprocessing, so two networks are fed the same images, each prepared as it was trained.
 ``images`` may also be sequences of token ids, ``(N, T)`` int64, all of one length, or with their masks and such
@@ -203,9 +203,9 @@ class Samples:
     ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], or token ids (N, T), int64 from 0, N at least 2;
     ``labels`` is (N,) int64, indices into ``classes``, or what another ``task`` takes; ``pairing`` is (N,) int64, for
     each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself).
-    ``transforms`` says in words what the images went through before they came here. A mapping of inputs, such as a
+    ``transforms`` describes in words how the images were transformed before. A mapping of inputs, such as a
     tokeniser's ``input_ids`` and ``attention_mask``, may be given for ``images``; these are then ``(N, columns, T)``,
-    and ``inputs`` says what the columns are. Raises ``DataError`` when any of this fails.
+    and ``inputs`` describes the columns. Raises ``DataError`` when any of this fails.
     """
 
     name: str
@@ -301,8 +301,8 @@ class Samples:
     def first(self, count: int) -> "Samples":
         """Return the first samples, the same object each time; if that is all of them, ``self``.
 
-        What is cut short says so in its name: ``digits/score[:100]``. Raises ``DataError`` if the number is below 2 or
-        above what there is, or if pairs are broken.
+        Samples that are cut short have it in their name: ``digits/score[:100]``. Raises ``DataError`` if the number is
+        below 2 or above their number, or if pairs are broken.
         """
         if not 2 <= check_whole("fit and score", count) <= len(self):
             raise DataError(f"cannot limit {self.name!r} to {count}; valid: 2 to {len(self)}, all it has")
@@ -419,8 +419,8 @@ class Data:
 
         Validation stays whole, since what a fit stops and chooses by must tell small gains; if it has fewer than
         ``VALIDATED`` samples, samples that are then not fitted are added, but no copies of fitted ones unless the two
-        roles share images already. What is cut short says so in its name (``digits/fit[:100]``). Raises ``DataError``
-        when a number is below 2 or above what there is.
+        roles share images already. Samples that are cut short have it in their name (``digits/fit[:100]``). Raises
+        ``DataError`` when a number is below 2 or above their number.
         """
         fitted = self.fit if fit is None else self.fit.first(fit)
         return Data(

@@ -65,7 +65,8 @@ def load_data(
       of more than a byte, from 0, or a mapping of these with their ``attention_mask`` and such; labels (N,) integers,
       for a language model the token ids again, not shifted, or None. All copied.
 
-    Samples of text in datasets may have any length: they are filled up and masked, and what is masked counts nowhere.
+    Samples of text in datasets may have any length: they are filled up and masked, and masked positions are ignored
+    everywhere.
 
     ``split`` takes one set of samples for the pair, or ``train`` of a folder or a hub id, and cuts from it the share
     (0.2) or the number (1000) to score on, drawn at random by a seed of its content.
@@ -74,9 +75,8 @@ def load_data(
     integers), or says how many there are (default ``"0"`` to the highest label). ``columns`` names the image and the
     label column, or entry of samples that are mappings, if types and names leave a choice; ``score_split`` is the split
     of a folder, hub id or ``DatasetDict`` to score on (default ``test``, else ``validation``); ``size`` the side in
-    pixels to resize encoded images to while decoding (bilinear, not keeping the aspect ratio). ``task`` says what
-    labels are if not one class per sample (``suture.tasks`` has what each takes); they may be ``None`` if it needs
-    none.
+    pixels to resize encoded images to while decoding (bilinear, not keeping the aspect ratio). ``task`` gives the
+    meaning of labels if it is not one class per sample (see ``suture.tasks``); they may be ``None`` if it needs none.
 
     Samples to score keep their order, unless they are sorted by class, as in a folder of images: then they are
     shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.

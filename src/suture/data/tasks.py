@@ -393,9 +393,9 @@ class Regression(Task):
 class OwnOutputs(Task):
     """The receiver's own outputs are the targets, and no label is used: for towers without a head, and unlabelled data.
 
-    ``meaning`` says what outputs are. ``"embeddings"``: the loss is 1 − cosine, over the positions that a mask leaves.
-    ``"logits"`` ``(n, classes)``: the loss is the divergence KL(receiver ‖ stitched) in nats, and a sample is wrong if
-    the largest output is another's.
+    ``meaning`` is the meaning of the outputs. ``"embeddings"``: the loss is 1 − cosine, over the positions that a mask
+    leaves. ``"logits"`` ``(n, classes)``: the loss is the divergence KL(receiver ‖ stitched) in nats, and a sample is
+    wrong if the largest output is another's.
     """
 
     meaning: Literal["embeddings", "logits"] = "embeddings"

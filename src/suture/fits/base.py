@@ -26,11 +26,11 @@ class Side:
     """One data role seen from the seam.
 
     ``activations`` are the sender's at its cut, ``(n, *sender shape)``, or what stands for them if they are too large
-    to be kept (``core.activations.cache.Recomputed``): take rows; ``labels`` are what the task takes for targets,
-    ``(n,)`` or ``(n, …)``; ``expected()`` gives the receiver's own activations at its cut, ``(n, *receiver shape)``, of
-    the first samples if the fit ``reads`` no more, and ``outputs()`` its own outputs ``(n, …)``, in the same order.
-    ``inputs`` are what the suffix reads of the samples beside the tensor that passes, such as masks; ``counted`` says
-    which tokens count, bool ``(n, T)``, if the seam joins tokens to tokens and not all do.
+    to be kept (``core.activations.cache.Recomputed``): take rows; ``labels`` are the task's targets, ``(n,)`` or ``(n,
+    …)``; ``expected()`` gives the receiver's own activations at its cut, ``(n, *receiver shape)``, of the first samples
+    if the fit ``reads`` no more, and ``outputs()`` its own outputs ``(n, …)``, in the same order. ``inputs`` are the
+    inputs that the suffix reads beside the tensor that passes, such as masks; ``counted`` marks the tokens that count,
+    bool ``(n, T)``, if the seam joins tokens to tokens and not all do.
     """
 
     activations: Tensor
@@ -109,10 +109,10 @@ class FitReport:
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better, ``None`` if the fit cannot say: a closed form, or one
-    that takes all its steps anyway.
-    ``gained`` is what the last doubling of the work gained, ``None`` if the fit does not say. ``start`` says where a
-    descent began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did
-    not go as planned. ``validation_loss`` is that of the parameters that were kept, nan if the fit did not look.
+    that takes all its steps anyway. ``gained`` is the gain of the last doubling of the work, ``None`` if the fit does
+    not report it. ``start`` says where a descent began. ``kept`` says which of several fits gave the stitch, if there
+    were several. ``notes`` describe deviations from the usual course. ``validation_loss`` is that of the parameters
+    that were kept, nan if the fit did not look.
     """
 
     steps: int = 0

@@ -50,7 +50,7 @@ class BestOf(Fit):
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
     and names it, and has converged if all have, which it cannot say if one of them cannot. Raises ``FitError`` if no
-    fit is named, or one twice, or none gives a finite loss, and what the fits raise.
+    fit is named, or one twice, or none gives a finite loss, and the errors of the fits.
     """
 
     fits: tuple[Fit, ...] = (Converged(), PUBLISHED_START)

@@ -4,8 +4,8 @@ Steps on the fit data, stopped and chosen by validation data. The frozen prefix 
 costs the stitch and whatever of the receiver the loss needs.
 
 ``TaskLoss`` trains the stitch to make the stitched network right: bansal2021, section 2 and appendix A, approximates
-the infimum of the task loss over the family by Adam with a cosine schedule. The labels are the data's, or what the
-receiver itself says of each image. ``MatchActivations`` trains it to give the receiver's own activations:
+the infimum of the task loss over the family by Adam with a cosine schedule. The labels are the data's, or the
+receiver's own outputs for each image. ``MatchActivations`` trains it to give the receiver's own activations:
 hernandez2022, "copying", transforms "the prefix's cached outputs into the suffix's expected inputs" by mean squared
 error, and never sees the task. Least squares reaches the same end at once; descent is the published experiment, and
 serves families that have no closed form.
@@ -276,7 +276,7 @@ class HardLabels(Targets):
 class SoftLabels(Targets):
     """The receiver's own probabilities, ``softmax(outputs / temperature)`` (Hinton et al. 2015, section 2).
 
-    The stitched network is then asked to do what the receiver does, errors included, and no label is used. Raises
+    The stitched network is then fitted to do the same as the receiver, errors included, and no label is used. Raises
     ``FitError`` for a temperature that is not above 0.
     """
 

@@ -8,8 +8,8 @@ minimises
 over the family, from moments that are accumulated in float64 over the whole fit data: averaging the solutions of
 batches would be another, wrong, estimator. Every family brings its own solution given the moments (ridge regression;
 reduced rank; Procrustes; linear assignment). ``λ`` is chosen on the validation data, whose error follows from its own
-moments. Least squares shrinks what it cannot predict, and a receiver's next ReLU or BatchNorm is off-scale for shrunken
-inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has, if a
+moments. Least squares shrinks outputs that it cannot predict, and a receiver's next ReLU or BatchNorm is off-scale for
+shrunken inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has, if a
 rescaled member is still one of the family.
 
 ``Narrower`` starts from the solution of a narrower family: whatever a permutation can do, a linear map can, and fitted

@@ -1,7 +1,7 @@
 """Charts as plain values: the numbers of a figure, the words of its caption, and the tables behind it.
 
-A chart has *places*: the cuts of a curve, the cells of a matrix (row by row), the bars of a bar chart. A *measure* is
-what can be shown of them (a score, its penalty, an index of similarity), and holds a *line* for each kind of trial.
+A chart has *places*: the cuts of a curve, the cells of a matrix (row by row), the bars of a bar chart. A *measure* is a
+quantity that can be shown (a score, its penalty, an index of similarity), and holds a *line* for each kind of trial.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

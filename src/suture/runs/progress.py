@@ -158,7 +158,7 @@ class _Shown(Progress):
 class Lines(_Shown):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
-    If nothing ends for ``quiet`` seconds, a line says how far the run is, and what is known of each task.
+    If nothing ends for ``quiet`` seconds, a line reports the progress of the run and of each task.
     """
 
     def __init__(self, stream: TextIO | None = None, every: float = 10.0, quiet: float = 60.0) -> None:

@@ -1,9 +1,9 @@
 """Checkpoints: trained weights in a file, and loading them into a model.
 
-Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or
-what ``torch.save`` wrote, read with ``weights_only=True``. In the latter it may be bare or lie under
-``"state_dict"``, ``"model"`` and the like, as training scripts leave it. What stands before every name is taken off:
-``module.`` of ``DataParallel``, ``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
+Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or a file of
+``torch.save``, read with ``weights_only=True``. In the latter it may be bare or lie under ``"state_dict"``, ``"model"``
+and the like, as training scripts leave it. What stands before every name is taken off: ``module.`` of ``DataParallel``,
+``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
 """
 
 import pickle

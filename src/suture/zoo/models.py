@@ -58,9 +58,9 @@ from suture.zoo.sources import (
 class Built:
     """A model with its weights, before it has seen an image and is cut.
 
-    ``factory`` builds the same architecture afresh, with random weights from torch's global generator,
-    never pretrained; it can be sent to another process. ``preprocess`` maps float images in [0, 1] to what
-    ``model`` takes; ``stages`` are what it is cut along, ``None`` if it is traced.
+    ``factory`` builds the same architecture afresh, with random weights from torch's global generator, never
+    pretrained; it can be sent to another process. ``preprocess`` maps float images in [0, 1] to the inputs of
+    ``model``; it is cut along ``stages``, ``None`` if it is traced.
     """
 
     name: str
@@ -175,7 +175,7 @@ def load_stitched(
     """Load a stitched network that ``save`` wrote, with the two networks that it joins.
 
     A network that is not given is made anew of its model string, if it came from one with a checkpoint; never of a
-    Python file, which would be run. Everything else is as in ``Stitched.load``, which also says what is raised.
+    Python file, which would be run. Everything else, errors included, is as in ``Stitched.load``.
     """
     given = dict(zip(("sender", "receiver"), (sender, receiver), strict=True))
     saved = read_stitched(folder)

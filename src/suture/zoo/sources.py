@@ -13,7 +13,7 @@ its preprocessing and its trained weights::
     path/to/folder                                  a trained network with its card, as a store has them
 
 Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
-what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
+the path of the checkpoint follows the first ``@`` outside them. Keys that begin with
 ``preprocess.`` set the fields of ``Preprocess`` (``preprocess.size=32``, ``preprocess.mean=0.5``): the dot
 keeps them apart from every factory's arguments.
 

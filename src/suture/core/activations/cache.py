@@ -2,14 +2,14 @@
 
 The activations at a cut are computed from those at the nearest earlier cut that is still cached, so a sender's layers
 run once however many cuts are measured. Images go through in chunks of fixed size and order, so the bits do not depend
-on which cuts were asked for before. What a caller changed in place is given to no other caller.
+on which cuts were asked for before. A tensor that a caller changed in place is not given to other callers.
 
 Activations of a network on a GPU stay there, up to ``SHARE`` of its memory; the others lie in this machine's memory or
 in mapped files, as those of the processor do, and go to the GPU a batch at a time.
 
-What is larger than ``RECOMPUTED`` is kept nowhere: a fit gets a stand-in, ``Recomputed``, that runs the prefix for the
-rows it is asked for. So large cuts are the first ones, whose prefix costs little beside the suffix that a fit runs too.
-Which activations these are depends on their size alone, so that the bits of a trial do not depend on the machine.
+Activations larger than ``RECOMPUTED`` are kept nowhere: a fit gets a stand-in, ``Recomputed``, that runs the prefix for
+the rows it is asked for. So large cuts are the first ones, whose prefix costs little beside the suffix that a fit runs
+too. Which activations these are depends on their size alone, so that the bits of a trial do not depend on the machine.
 
 If there are many images, each segment of a network between two cuts runs in its fused version (``core.fused``, in
 float32), if that agrees with the segment itself on the first chunk, to rounding.

@@ -10,7 +10,7 @@ cut waits for locks of earlier cuts only.
 The header has a hash of the content, which a process compares before it first uses a file: one that is damaged is
 removed, and computed again.
 
-The budget bounds the files, those that are being written included. What was used longest ago is removed first; a
+The budget bounds the files, those that are being written included. The least recently used file is removed first; a
 process that has it mapped keeps it.
 """
 
@@ -137,7 +137,7 @@ class ActivationFolder:
     def _take_room(self, temporary: Path, needed: int) -> bool:
         """Reserve the disk space for a draft at once, so that a full disk is known before any work.
 
-        What was used longest ago is removed to stay within the budget. Says whether the draft is within it.
+        The least recently used files are removed to stay within the budget. Says whether the draft is within it.
         """
         with self._locked("room"):
             self._remove_dead_drafts()

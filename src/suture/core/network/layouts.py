@@ -9,7 +9,7 @@ order, from
    changes of shape until a dimension holds both, row by row: these are tokens on a grid. Whatever ``cat`` puts before
    them is a prefix, and a slice takes it away again.
 
-What models and configs state of themselves is not needed: the run shows it for those of timm, torchvision and
+Statements of models and configs are not needed: the run shows it for those of timm, torchvision and
 transformers. If it does not, only the number of tokens is left to guess from (``stitches.resampled.Seen``). Tokens of a
 text are a line.
 """

@@ -418,7 +418,7 @@ def have_same_bits(a: Tensor, b: Tensor) -> bool:
 def are_close(one: Tensor, other: Tensor, share: float) -> bool:
     """Return whether two tensors have one type and differ by no more than a share of the largest value.
 
-    What is too small for a normal number is zero, as outputs of deep untrained networks are.
+    Numbers too small to be normal ones count as zero, as outputs of deep untrained networks are.
     """
     if one.shape != other.shape or one.dtype != other.dtype or not one.is_floating_point():
         return torch.equal(one, other)

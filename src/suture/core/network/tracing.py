@@ -58,7 +58,8 @@ class Traced:
 def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | None) -> Traced:
     """Cut a frozen model by the first backend that can.
 
-    ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with what each backend said.
+    ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with the error of each
+    backend.
     """
     entrance = entrance_of(model)
     model = entrance.model

@@ -150,7 +150,7 @@ def _names_at(home: str) -> tuple[Callable[[], nn.Module], ...]:
 def _draw_like_library(path: str, module: nn.Module, survivors: Sequence[str]) -> None:
     """Draw the tensors of a module that nobody resets as the library draws those of the same name in its own models.
 
-    What has the same place and shape in a model of the library's is copied. Else the entries are drawn from those of
+    A tensor of the same place and shape in a model of the library's is copied. Else the entries are drawn from those of
     a namesake: a model of another width has the same initialisers.
     """
     within = f"{path}." if path else ""

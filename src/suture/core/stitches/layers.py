@@ -5,8 +5,8 @@ Between a sender's cut and ``OUTPUT`` they make "freeze the first layers and fin
 layers stay frozen, they are "freeze training" (appendix B.4).
 
 A copy of the layers trains; the network itself stays frozen. The copy trains as networks do: in training mode, so that
-BatchNorms use and gather the statistics of the batches, and dropout drops; it is scored in evaluation mode. What is
-frozen before and after it stays in evaluation mode. Code that only branches on its mode, in Python, was traced in
+BatchNorms use and gather the statistics of the batches, and dropout drops; it is scored in evaluation mode. The frozen
+layers before and after it stay in evaluation mode. Code that only branches on its mode, in Python, was traced in
 evaluation mode, and trains so.
 
 A layer of torch's own stays a module in the trace, and knows its mode. One that is traced through has handed its mode

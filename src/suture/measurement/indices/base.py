@@ -349,7 +349,7 @@ class Index(ABC):
     def null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int = PERMUTATIONS) -> Null:
         """Compare all rows with all columns, also with the columns' images permuted, and estimate standard errors.
 
-        ``permutations`` is how many there are at least. What cannot be compared is nan.
+        ``permutations`` is how many there are at least. Pairs that cannot be compared are nan.
         """
         with torch.no_grad():
             parts = [(at, self._null(ours, theirs, permutations)) for at, ours, theirs in self._blocks(rows, columns)]

@@ -2,8 +2,8 @@
 
 Keeping the numbers per sample lets a stitched network and its receiver be compared sample by sample, and an
 interval be stated (``scores.intervals``). A trait (accuracy on trucks, success of an attack) is just another
-score: subclass ``Score``, and say which samples it selects and what it gives each. Most are read from the logits;
-what needs the network itself, as an attack does, is a ``NetworkScore``.
+score: subclass ``Score``, and define which samples it selects and the value of each. Most are read from the logits;
+one that needs the network itself, as an attack does, is a ``NetworkScore``.
 
 Conventions. Samples run along the first axis. A score is applied to the samples that it selects::
 

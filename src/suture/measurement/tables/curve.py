@@ -154,7 +154,7 @@ class Curve:
     def guessing(self, chance: float | None = None) -> Numbers:
         """Return the score of guessing at every seam, as ``scores`` counts it; nan where it is not known.
 
-        ``chance`` is in the score's unit, and takes the place of what the table says.
+        ``chance`` is in the score's unit, and takes the place of the table's.
         """
         rows = self.plain
         known = rows["chance"].to_numpy(float) if "chance" in rows else np.full(len(rows), np.nan)

@@ -1,8 +1,8 @@
 """The sentences that a reading makes: the only place where measurements are put into words.
 
-``headlines`` are a sentence of what works and one of what that needs; ``say_answers`` answers each question in a line;
-``say_trouble`` names what is wrong, and nothing if nothing is. Counts are those that stand when all seams are counted
-together (``Reading.settled``), so a count may be below the number of marks.
+``headlines`` are a sentence on where it works and one on the conditions; ``say_answers`` answers each question in a
+line; ``say_trouble`` names problems, if there are any. Counts are those that stand when all seams are
+counted together (``Reading.settled``), so a count may be below the number of marks.
 """
 
 from collections.abc import Iterable, Iterator

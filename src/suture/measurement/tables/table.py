@@ -164,8 +164,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     seeds if there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same test
     samples, whose luck they share: their t interval is widened by the interval over test samples, the mean of theirs,
     by the root of the sum of squares on either side. With one unit, or units that all gave the same (a closed form
-    does, and so do networks that all make no error), the interval over test samples stays: equal units are no
-    certainty. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The column
+    does, and so do networks that all make no error), the interval over test samples stays: equal units do not make the
+    mean certain. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The column
     ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds and test samples`` or ``test
     samples``; ``seeds`` counts the units. ``converged`` is whether all did, missing if that is unknown; ``trial`` and
     ``error`` are empty.

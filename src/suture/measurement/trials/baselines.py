@@ -91,8 +91,8 @@ def fine_tuned(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial
 def retrained(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial:
     """Freeze the sender up to its cut, draw the further layers anew, and train them.
 
-    They are drawn from the trial's seed, alike at every cut. Raises what ``fine_tuned`` does, and ``UntrainedError``
-    if layers cannot be drawn anew.
+    They are drawn from the trial's seed, alike at every cut. Raises the errors of ``fine_tuned``, and
+    ``UntrainedError`` if layers cannot be drawn anew.
     """
     network, after = _find_layers(trial, of, "retrained")
     seed = derive_seed("retrained", network.fingerprint, trial.seed)

@@ -109,7 +109,7 @@ def describe_failure(trial: Trial, error: Exception, seconds: float) -> Failure:
 def build_stitch(trial: Trial) -> nn.Module:
     """Build the trial's stitch, not yet fitted.
 
-    Raises ``ShapeError`` if a family of the user's builds one that does not give what the receiver's cut takes.
+    Raises ``ShapeError`` if a family of the user's builds one whose output does not suit the receiver's cut.
     """
     sent, received = trial.seam.shapes
     stitch = trial.family.build(sent, received).to(trial.receiver.device)

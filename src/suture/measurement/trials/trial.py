@@ -162,7 +162,7 @@ class Trial:
     def to(self, device: str | torch.device) -> "Trial":
         """Return the same trial, under the same key, with its networks on a device.
 
-        Raises ``DeviceError`` if the device is not there or has no room, and what ``Network.to`` raises.
+        Raises ``DeviceError`` if the device is not there or has no room, and the errors of ``Network.to``.
         """
         seam = self.seam.to(device)
         if seam == self.seam:

@@ -55,13 +55,13 @@ class Ray(Runner):
 
     ``address`` is ``"host:6379"``, ``"ray://host:10001"``, or ``"auto"`` for a cluster that this machine belongs to. By
     default it is the cluster that this process is connected to already (by ``ray.init`` with what it needs there, such
-    as a ``runtime_env``), else one of this machine's cores, which ends with the run. What trials consist of must be
+    as a ``runtime_env``), else one of this machine's cores, which ends with the run. The parts of trials must be
     importable on every node, or defined in the script itself.
 
-    ``cpus_per_trial`` and ``gpus_per_trial`` are what Ray sets aside for a trial, which computes with one thread. With
-    ``gpus_per_trial=0.25`` four trials share a GPU, and each puts its networks there. A trial whose worker or node dies
-    is begun again, at most ``retries`` times. ``disk`` is each node's budget for activations, as for ``Local``: on this
-    machine they lie in the store, on others in Ray's own folder of the session.
+    ``cpus_per_trial`` and ``gpus_per_trial`` are the resources that Ray sets aside for a trial, which computes with one
+    thread. With ``gpus_per_trial=0.25`` four trials share a GPU, and each puts its networks there. A trial whose worker
+    or node dies is begun again, at most ``retries`` times. ``disk`` is each node's budget for activations, as for
+    ``Local``: on this machine they lie in the store, on others in Ray's own folder of the session.
     """
 
     address: str | None = None

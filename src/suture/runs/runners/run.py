@@ -96,7 +96,7 @@ def preview(
     """Measure trials that are shown before those of a run, and return their rows.
 
     They are ordinary trials, kept in the store under their keys and measured once, but no plan and no table of the
-    store has them, so nothing is concluded from them. Raises what ``run`` does.
+    store has them, so nothing is concluded from them. Raises the errors of ``run``.
     """
     runner, device = choose_runner(on, device)
     shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
@@ -124,8 +124,8 @@ def stitch(
     """Measure one seam, with its controls beside it in ``.controls``.
 
     ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; ``device`` is that of ``run``, and the other
-    settings are those of ``curve``. Raises what the plain trial raises; a control that fails is a ``Failure`` among the
-    controls.
+    settings are those of ``curve``. Raises the errors of the plain trial; a control that fails is a ``Failure`` among
+    the controls.
     """
     settings = Settings.of(stitch, fit, scores, controls, seeds=(seed,))
     if device is not None:

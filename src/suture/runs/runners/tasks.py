@@ -168,6 +168,6 @@ class Runner(ABC):
         """Take tasks until the queue is exhausted; yield each with its outcome as soon as it is there.
 
         The queue is asked again after every outcome, since that may allow more to begin. ``scratch`` is a folder on
-        this machine for what may be lost, such as activations. Closing the generator, or an interruption, stops all
-        work within seconds.
+        this machine for files that may be lost, such as activations. Closing the generator, or an interruption, stops
+        all work within seconds.
         """

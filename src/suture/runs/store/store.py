@@ -12,9 +12,9 @@
     table.parquet              the rows of all that is measured, as of the last run that ended
 
 A trial's folder is written under another name, flushed to the disk and renamed, so that it is there whole or not at
-all, whoever is killed; ``done`` has the SHA-256 of each file, as ``sha256sum --check`` reads it. What is finished and
-sound is never written again, so any number of processes, on any machines that share the folder, may write one store;
-what is damaged counts as not measured.
+all, whoever is killed; ``done`` has the SHA-256 of each file, as ``sha256sum --check`` reads it. Results that are
+finished and sound are never written again, so any number of processes, on any machines that share the folder, may write
+one store; damaged results count as not measured.
 
 So that no trial is measured twice at once, each has a lock. It is the operating system's, on a file, and ends with the
 process that holds it, however that ends. On a shared folder it holds between machines if the file system passes locks
