@@ -228,7 +228,7 @@ def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     wrote = [line.removeprefix("wrote ") for line in err.splitlines() if line.startswith("wrote ")]
     assert [Path(path).name for path in wrote] == ["table.parquet", "curve.png", "curve.pdf", "curve.svg"]
     assert all(Path(path).stat().st_size > 1000 for path in wrote)
-    assert "random network" not in err
+    assert "random weights" not in err
 
 
 def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
