@@ -163,7 +163,7 @@ def test_a_family_of_the_users_own_is_given_again(tmp_path):
     model.save(tmp_path)
     with pytest.raises(
         CheckpointError,
-        match=r"a stitch of test_saving\.Own.*no family of this version of the library; give it, stitch=",
+        match=r"a stitch of test_saving\.Own.*not a family of this version of the library; give it, stitch=",
     ):
         load_stitched(tmp_path, A, B)
     with pytest.raises(CheckpointError, match=r"holds a stitch of test_saving\.Own.*, not a stitch of Conv"):
