@@ -1,6 +1,6 @@
 """Four papers on model stitching, run by name: networks, recipes, data sets, experiments and claims.
 
-``suture run bansal-2A`` runs an experiment, ``suture claims`` decides what a paper says by what was measured. This
+``suture run bansal-2A`` runs an experiment, ``suture claims`` decides a paper's claims from measurements. This
 package uses the public names of ``suture`` and adds itself to it by entry points.
 """
 

@@ -1,4 +1,4 @@
-"""Fits that match what the receiver makes of a stitch's activations, and one that needs no training.
+"""Fits that match the receiver's own layers behind the cut, and one that needs no training.
 
 A match at the cut alone counts every direction alike, also those that the receiver's layers drop, and what is off by
 little there may be off by much behind them. So ``FunctionalLatentAlignment`` lets the stitched network and the receiver
@@ -34,7 +34,7 @@ _TINY = 1e-12  #: the least norm that a distance is relative to
 class FunctionalLatentAlignment(GradientDescent):
     """The mean over the receiver's cut and all cuts behind it of ‖stitched − own‖ / ‖own‖, by gradient descent.
 
-    The norms are Frobenius norms of a batch; the outputs are no hint. The settings are those of ``GradientDescent``;
+    The norms are Frobenius norms of a batch; the outputs are not a hint. The settings are those of ``GradientDescent``;
     with those of ``recipes.athanasiadis2025`` it is FuLA as its authors' code computes it, whose hints are the ends of
     the receiver's blocks.
     """
@@ -91,7 +91,7 @@ def _counted(x: Tensor, side: Side, chosen: Tensor | slice) -> Tensor:
 
 
 def _walk(segments: list[nn.Module], x: Tensor) -> Iterator[Tensor]:
-    """Yield a tensor, and what it has become behind each segment."""
+    """Yield a tensor, and the output of each segment in turn."""
     yield x
     for segment in segments:
         x = segment(x)

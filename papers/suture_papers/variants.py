@@ -1,8 +1,8 @@
-"""The papers' data sets: the same data with one thing changed, so that what networks learn from it is known.
+"""The papers' data sets: the same data with one thing changed, so that the effect on networks is known.
 
-A variant says what becomes of the samples of a role. One that spoils what a network is taught (fewer samples, wrong
-labels, a class left out) changes the *training* roles, fit and validation, and leaves score unchanged: what the network
-lacks shows on the true data. One that sets another task, or makes another kind of image, changes every role.
+A variant changes the samples of a role. One that spoils a network's training (fewer samples, wrong labels, a class left
+out) changes the *training* roles, fit and validation, and leaves score unchanged: the network's gaps show on the true
+data. One that sets another task, or makes another kind of image, changes every role.
 
 Random choices depend on the images, the seed and the kind of variant alone. So they are the same in every process, and
 the half of the relabelled data is the relabelled half of the data. Numbers are drawn on the CPU, wherever the data are.
@@ -73,7 +73,7 @@ class Subset(Variant):
 
     They keep the proportion of the two, with at least 2 of each. Those of a smaller ``n`` are among those of a larger
     one, at the same seed. Classes are not balanced. Changes the training roles. Raises ``DataError`` for an
-    ``n`` below 4 or above what there is.
+    ``n`` below 4 or above their number.
     """
 
     n: int
@@ -141,8 +141,8 @@ class Half(Variant):
 class Without(Variant):
     """The training data without all samples of some classes.
 
-    ``classes`` are their names, separated by ``|``. The list of classes and the numbers of the others stay, so
-    networks keep an output for what they never saw. Changes the training roles. Raises ``DataError`` for a class that
+    ``classes`` are their names, separated by ``|``. The list of classes and the numbers of the others stay, so networks
+    keep an output for classes that they never saw. Changes the training roles. Raises ``DataError`` for a class that
     the data lack, and if fewer than 2 samples would stay in a role.
     """
 
@@ -198,7 +198,7 @@ class Relabelled(Variant):
 
     @property
     def summary(self) -> str:
-        """What is called what."""
+        """The relabelling, in words."""
         return f"{self.label} as {self.to}{_everywhere(self.everywhere)}"
 
     def change(self, samples: Samples, data: Data) -> Samples:
@@ -236,7 +236,7 @@ class RandomLabels(Variant):
         return f"{100 * self.p:g} % random labels{_seed(self.seed)}{_everywhere(self.everywhere)}"
 
     def change(self, samples: Samples, data: Data) -> Samples:
-        """Return the samples, some of them relabelled: what is drawn for fit and validation is drawn at once."""
+        """Return the samples, some of them relabelled: those of fit and validation are drawn at once."""
         roles = [data.score] if samples is data.score else [data.fit, data.validation]
         count = sum(map(len, roles))
         random = generator("variant", "random labels", [role.image_fingerprint for role in roles], self.seed)
@@ -343,7 +343,7 @@ class Grey3(Variant):
 @keyed_as("Coloured")
 @dataclass(frozen=True)
 class _Coloured(Variant):
-    """Digits on coloured backgrounds; abstract. What a network sees of a class is its shape, its colour, or both.
+    """Digits on coloured backgrounds; abstract. A network sees a class's shape, its colour, or both.
 
     Every pixel that is not 0 becomes white, every other the image's background colour: one of ten base colours, one for
     each class, those of Bahng et al. 2020, *Learning De-biased Representations with Biased Representations*, jittered.
@@ -375,7 +375,7 @@ class _Coloured(Variant):
 
     @property
     def summary(self) -> str:
-        """The kind, and what is not as in the paper."""
+        """The kind, and its differences from the paper."""
         jitter = "" if self.jitter == 0.1 else f", jitter {100 * self.jitter:g} %"
         return f"{self.kind}{jitter}{_seed(self.seed)}"
 
@@ -501,7 +501,7 @@ class BlackedOut(Variant):
 
     @property
     def summary(self) -> str:
-        """What is black."""
+        """The black part of the image."""
         return f"with {self.side} blacked out"
 
     def change(self, samples: Samples, data: Data) -> Samples:

@@ -1,7 +1,7 @@
 """Suture: an instrument for model stitching.
 
 ``stitched = receiver.after(cut) ∘ stitch ∘ sender.upto(cut)``, only the stitch trains, and the penalty of the stitched
-network tells what the sender's representation is worth to the receiver. Always measured beside controls.
+network shows how useful the sender's representation is to the receiver. Always measured beside controls.
 """
 
 import typing as _typing

@@ -1,4 +1,4 @@
-"""What a study, a command or a figure of another package needs of Suture, and no user does.
+"""Names for studies, commands and figures of other packages; users do not need them.
 
 Each name is documented where it is defined. They change with fewer scruples than ``suture``'s own: a package that
 imports them names the version that it was written for. ``papers/suture_papers`` is the example, and

@@ -162,7 +162,7 @@ WRONG = [
 def test_wrong_input_is_refused_in_one_line_before_any_work(run: Run) -> None:
     for line, offender in WRONG:
         code, out, err = run(line)
-        said = [text for text in err.splitlines() if "random network" not in text]
+        said = [text for text in err.splitlines() if "has random weights" not in text]
         assert (code, out, len(said)) == (2, "", 1), line
         assert said[0].startswith("suture: "), line
         assert offender in said[0], (line, said[0])
@@ -228,7 +228,7 @@ def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     wrote = [line.removeprefix("wrote ") for line in err.splitlines() if line.startswith("wrote ")]
     assert [Path(path).name for path in wrote] == ["table.parquet", "curve.png", "curve.pdf", "curve.svg"]
     assert all(Path(path).stat().st_size > 1000 for path in wrote)
-    assert "random network" not in err
+    assert "random weights" not in err
 
 
 def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +339,7 @@ def test_random_networks_are_said_to_be_random_and_are_always_the_same(run: Run)
     torch.manual_seed(2)
     _, second, _ = run(line)
     for model in (NET, "zoo:mlp,width=6"):
-        assert f"suture: {model} names no weights, so it is a random network; give trained weights after an @" in err
+        assert f"suture: {model} has random weights; to load trained ones, add @FILE" in err
     keys = [[row["trial"] for row in json.loads(out)["rows"]] for out in (first, second)]
     assert keys[0] == keys[1]
 

@@ -217,7 +217,7 @@ def test_wrong_input(run: Run) -> None:
         (f"compare {A} {B} --data digits --at layer9", "'layer9' matches no cut of a"),
         (f"compare {A} {B} --data digits --beside nothing", "nothing does not exist"),
         (f"compare {A} {B} --data digits --out file", "cannot write to file"),
-        (f"complexity {A} --data digits --by numerical-rank --samples 9", "this is no stitched network"),
+        (f"complexity {A} --data digits --by numerical-rank --samples 9", "this is not a stitched network"),
         (f"complexity {A} --data digits --out file", "cannot write to file"),
         (f"localise accuracy:9 {A} {A} --data digits", "carrier and reference are one network"),
         (f"localise accuracy:11 {A} {B} --data digits", "no class '11'"),

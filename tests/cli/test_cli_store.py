@@ -337,7 +337,7 @@ def test_damage_is_named_mended_and_measured_again(run: Run) -> None:
     code, text, err = run("verify out")
     assert (code, err) == (1, "")
     for path, problem in (
-        (bad / "stitch.safetensors", "is not what was written"),
+        (bad / "stitch.safetensors", "has changed since it was written"),
         (worse / "measurement.json", "is missing"),
     ):
         named = next(i for i, line in enumerate(lines(text)) if line.startswith(str(path.relative_to(OUT))))
@@ -372,7 +372,7 @@ def test_the_same_damage_in_many_places_is_said_once(run: Run, copy: Path) -> No
         for file in path.iterdir():
             file.write_bytes(b"")
     text = run("verify out")[1]
-    assert text.count("is not what was written") == 1
+    assert text.count("has changed since it was written") == 1
     assert len(json.loads(run("verify out --json")[1])["findings"]) == 4
 
 
@@ -424,9 +424,9 @@ def test_wrong_folders_are_refused_in_one_line(run: Run, copy: Path) -> None:
     Path("new").mkdir()
     Path("new/suture.json").write_text('{"format": 7}')
     for line, offender in (
-        ("status .", ". is no folder of a run"),
-        ("table .", ". is no folder of a run"),
-        ("verify .", ". is no folder of a run"),
+        ("status .", ". is not a folder of a run"),
+        ("table .", ". is not a folder of a run"),
+        ("verify .", ". is not a folder of a run"),
         ("status new", "new is a store of format 7"),
         (f"{QUICK} --out new", "new is a store of format 7"),
         (f"plan {QUICK} --out new", "new is a store of format 7"),

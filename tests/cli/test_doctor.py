@@ -86,14 +86,14 @@ def test_the_command_fits_the_screen_and_says_what_the_marks_mean(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     code, out, err = run("doctor")
-    assert (code, err) == (0, "all that is needed is there; what is marked – is for more\n")
+    assert (code, err) == (0, "nothing required is missing; parts marked – are optional\n")
     lines = out.splitlines()
     assert max(map(len, lines)) <= width
     assert [line for line in lines if line.isalpha()] == ["versions", "devices", "extras"]
     assert "\x1b" not in out
     monkeypatch.setattr(doctor, "requires", lambda name: ["nowhere-lib>=3"])
     code, out, err = run("doctor")
-    assert (code, err) == (1, "suture: 1 of what is needed is missing (✗)\n")
+    assert (code, err) == (1, "suture: 1 required part missing (✗)\n")
     assert "✗ nowhere-lib" in out
     code, out, _ = run("doctor --json")
     made = json.loads(out)

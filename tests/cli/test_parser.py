@@ -199,7 +199,7 @@ def test_settings_are_those_of_the_object() -> None:
     ):
         assert [repr(made) for made in make_all("variant", [text])] == [repr_]
     for text in ("without,classes='a", "without,,classes=a", "without,a", "subset,n='3'"):
-        with pytest.raises(SutureError, match=r"has|is no int"):
+        with pytest.raises(SutureError, match=r"has|is not of type int"):
             make("variant", text)
     assert split_names("rbf_cka,bandwidth=0.2,debiased=False,svcca,svcca") == [
         "rbf_cka,bandwidth=0.2,debiased=False", "svcca"

@@ -946,7 +946,7 @@ def test_nothing_hangs_and_what_cannot_be_pickled_is_refused():
     for thing in (loop, tied, wide, open, iter([1]), types.SimpleNamespace(a=1), Plain(threading.Lock())):
         assert identity(thing) == identity(thing)
     for thing in (Odd(), [Odd()], sys.stdout, iter(sys.stdout), (n for n in [1])):
-        with pytest.raises(CodeError, match=r"cannot be pickled .*, so that nothing says what it does; make it inside"):
+        with pytest.raises(CodeError, match=r"cannot be pickled .*, so it cannot be identified; make it inside"):
             identity(thing)
     assert identity(iter([1])) != identity(iter([2]))
 

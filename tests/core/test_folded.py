@@ -554,7 +554,9 @@ class WrittenBeforeNorm(nn.Module):
 def test_what_is_written_to_on_the_way_is_not_passed_over():
     b = receiver(nn.Sigmoid(), nn.Flatten())
     a = Network(made_of(written_to), example=images(2, 8), name="A")
-    assert "a mul_ ('mul_') also reads what a Conv2d ('next') gives" in can_fold(stitched(a, b, "dropout", "1")).reason
+    assert (
+        "a mul_ ('mul_') also reads the output of a Conv2d ('next')" in can_fold(stitched(a, b, "dropout", "1")).reason
+    )
     a = Network(seeded(WrittenBeforeNorm), example=images(2, 8), name="A")
     model = stitched(a, b, "norm", "1")
     assert can_fold(model) == Fold(("norm",), "A", "sender")

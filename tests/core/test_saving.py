@@ -163,7 +163,7 @@ def test_a_family_of_the_users_own_is_given_again(tmp_path):
     model.save(tmp_path)
     with pytest.raises(
         CheckpointError,
-        match=r"a stitch of test_saving\.Own.*no family of this version of the library; give it, stitch=",
+        match=r"a stitch of test_saving\.Own.*not a family of this version of the library; give it, stitch=",
     ):
         load_stitched(tmp_path, A, B)
     with pytest.raises(CheckpointError, match=r"holds a stitch of test_saving\.Own.*, not a stitch of Conv"):
@@ -282,8 +282,8 @@ def _edited(**changes):
 @pytest.mark.parametrize(
     ("file", "damage", "said"),
     [
-        (TENSORS, _cut_short, "is not what stitched.json describes"),
-        (TENSORS, _flipped, "is not what stitched.json describes"),
+        (TENSORS, _cut_short, "does not match stitched.json"),
+        (TENSORS, _flipped, "does not match stitched.json"),
         (TENSORS, os.remove, "it has no stitch.safetensors; give a folder that save"),
         (DESCRIPTION, os.remove, "it has no stitched.json; give a folder that save"),
         (DESCRIPTION, _cut_short, "stitched.json is damaged"),
@@ -296,7 +296,7 @@ def _edited(**changes):
         (
             DESCRIPTION,
             _edited(stitch={"family": "Unheard", "settings": {}}),
-            r"Unheard\(\), which is no family of this version",
+            r"Unheard\(\), which is not a family of this version",
         ),
     ],
 )

@@ -340,7 +340,7 @@ def test_roles_of_different_shape_or_classes_are_refused() -> None:
 def test_the_same_images_in_two_roles_are_refused(roles: str, named: str) -> None:
     """Wherever they lie, and in another order; but what repeats within a role may repeat in another."""
     sets = {"a": make(60), "b": make(60, seed=1)}
-    with pytest.raises(DataError, match=f"60 of the 60 images of 'x' are {named}: nothing may be fitted"):
+    with pytest.raises(DataError, match=f"60 of the 60 images of 'x' are {named}: the samples that are scored"):
         Data("x", *(sets[role].take(torch.randperm(60), "x") for role in roles))
     few = make(60)
     few.images[:] = few.images[:1]
@@ -348,7 +348,7 @@ def test_the_same_images_in_two_roles_are_refused(roles: str, named: str) -> Non
 
 
 def test_limited_takes_whole_numbers() -> None:
-    with pytest.raises(DataError, match=r"10\.5 is no whole number"):
+    with pytest.raises(DataError, match=r"10\.5 is not a whole number"):
         Data.split("x", make(100), make(50, seed=1), 0.2).limited(fit=10.5)  # type: ignore[arg-type]
 
 

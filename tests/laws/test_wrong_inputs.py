@@ -228,7 +228,7 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "a preprocessing of a batch": (
         lambda: network(preprocess=lambda x: x - x.mean(0, keepdim=True)),
         DataError,
-        "depends on the others of its batch",
+        "depend on the others in its batch",
     ),
     "a std of 0": (lambda: Preprocess(std=(0.0,)), DataError, "above 0"),
     "a mean of four": (lambda: network(preprocess=Preprocess(mean=(0.1,) * 4)), DataError, "4 channels"),

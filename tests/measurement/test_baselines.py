@@ -59,7 +59,7 @@ def test_behind_all_layers_there_is_a_place_that_is_no_cut():
 
 
 def test_nothing_is_sent_from_there():
-    with pytest.raises(CutError, match="'output' of A is no cut to send from; valid cuts: conv, norm"):
+    with pytest.raises(CutError, match="'output' of A is not a cut to send from; valid cuts: conv, norm"):
         with_seam(trial(), sender_cut=OUTPUT)
 
 

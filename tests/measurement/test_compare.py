@@ -181,9 +181,9 @@ def test_tables_that_do_not_fit_are_refused() -> None:
     a, b = hybrids()
     similar = compare(a, b, data=few_digits(), by=indices.linear_cka, cuts="relu", permutations=0)
     measured = to_table([])
-    with pytest.raises(DataError, match="no table of measurements: it has no column 'trial'"):
+    with pytest.raises(DataError, match="not a table of measurements: it has no column 'trial'"):
         beside(similar, similar)
-    with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
+    with pytest.raises(DataError, match="not a table of similarities: it has no column 'index'"):
         beside(measured, measured)
     both = pd.concat(
         [

@@ -117,7 +117,7 @@ def test_the_diagonal_is_as_wide_as_asked_for() -> None:
     assert wide["near_cells"] == 5 + 2 * 4 + 2 * 3
     assert only(by_depth(tabled(values.tolist()), near=2))["far_cells"] == 0
     for wrong in (-0.1, float("nan")):
-        with pytest.raises(DataError, match=r"is no distance in depth; give one of at least 0"):
+        with pytest.raises(DataError, match=r"is not a distance in depth; give one of at least 0"):
             by_depth(tabled(values.tolist()), near=wrong)
 
 

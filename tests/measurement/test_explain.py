@@ -279,11 +279,11 @@ def test_wrong_input_is_refused():
         explain(table(penalty=None))
     with pytest.raises(DataError, match="several measurements at one → one, which differ in fit; select"):
         explain(pd.concat([table(fit="x"), table(fit="y")]))
-    with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
+    with pytest.raises(DataError, match="not a table of similarities: it has no column 'index'"):
         explain(table(), similarities("linear_cka", (0.1, 0.1)).drop(columns="index"))
     with pytest.raises(DataError, match="several values of linear_cka at one seam"):
         explain(table(), pd.concat([similarities("linear_cka", (0.1, 0.1))] * 2))
-    with pytest.raises(DataError, match="no table of complexity of seams: it has no column 'measure'"):
+    with pytest.raises(DataError, match="not a table of complexity of seams: it has no column 'measure'"):
         explain(table(), ranks=ranks([1], [2]).drop(columns="measure"))
 
 

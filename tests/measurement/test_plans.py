@@ -438,22 +438,22 @@ def test_what_the_plain_trial_raises_is_raised():
     ("settings", "error", "said"),
     [
         ({"fit": "convergd"}, SutureError, r"no fit 'convergd'; did you mean converged\?"),
-        ({"fit": "quick:many"}, SutureError, r"fit='quick:many': steps=many is no int"),
+        ({"fit": "quick:many"}, SutureError, r"fit='quick:many': steps=many is not of type int"),
         ({"fit": 3}, FitError, r"fit=3 is an int; give a fit such as Converged\(\)"),
-        ({"fit": Converged}, FitError, r"fit is the class Converged; make one of it, Converged\(…\)"),
-        ({"stitch": Conv}, ShapeError, r"stitch is the class Conv; make one of it"),
+        ({"fit": Converged}, FitError, r"fit is the class Converged; give an instance, Converged\(…\)"),
+        ({"stitch": Conv}, ShapeError, r"stitch is the class Conv; give an instance"),
         ({"stitch": "conv:2"}, ShapeError, r"Conv\(kernel=2\): a kernel that keeps the size is odd"),
         ({"stitch": "identity:1"}, SutureError, r"stitch='identity:1': identity has no setting"),
-        ({"scores": (Accuracy,)}, DataError, r"one of scores is the class Accuracy; make one of it"),
+        ({"scores": (Accuracy,)}, DataError, r"one of scores is the class Accuracy; give an instance"),
         ({"scores": Accuracy()}, DataError, r"scores=Accuracy\(.*\) is an Accuracy; give a tuple"),
         ({"controls": 3}, DataError, r"controls=3 is an int; give a tuple"),
         ({"controls": "none,itself"}, SutureError, r"controls='none,itself': 'none' stands alone"),
         ({"controls": (3,)}, DataError, r"one of controls=3 is an int; give functions of a trial"),
         ({"data": "digits"}, DataError, r"data='digits' is a str; give data"),
-        ({"seeds": 2.5}, DataError, r"seeds=2.5 is no whole number"),
-        ({"seeds": [0.5]}, DataError, r"one of seeds=0.5 is no whole number"),
-        ({"seeds": "01"}, DataError, r"seeds='01' is no whole number"),
-        ({"network_seed": "a"}, DataError, r"network_seed='a' is no whole number"),
+        ({"seeds": 2.5}, DataError, r"seeds=2.5 is not a whole number"),
+        ({"seeds": [0.5]}, DataError, r"one of seeds=0.5 is not a whole number"),
+        ({"seeds": "01"}, DataError, r"seeds='01' is not a whole number"),
+        ({"network_seed": "a"}, DataError, r"network_seed='a' is not a whole number"),
     ],
 )
 def test_settings_of_the_wrong_kind_are_refused(no_work, settings, error, said):
@@ -481,9 +481,9 @@ def test_what_the_command_line_names_is_named_in_python_too():
 @each("at", [["relu", "relu"], 2, ("relu", "relu", "relu"), ("relu", 2)], ids=str)
 def test_what_is_no_seam_is_refused(no_work, at):
     a, b = hybrids()
-    with pytest.raises(CutError, match=r"at=.* is no seam; give a cut of both networks, or a pair"):
+    with pytest.raises(CutError, match=r"at=.* is not a seam; give a cut of both networks, or a pair"):
         suture.stitch(a, b, at=at, data=few_digits())
-    with pytest.raises(SutureError, match="at=2 is an int" if at == 2 else "is no seam"):
+    with pytest.raises(SutureError, match="at=2 is an int" if at == 2 else "is not a seam"):
         curve(a, b, at=at if at == 2 else [at], data=few_digits())
 
 
@@ -551,7 +551,7 @@ WRONG_CALLS = {
     ),
     "run(extend)": (lambda a, b, data: suture.run(curve(a, b, data=data), extend=True), "extend=True is for a store"),
     "forecast(None)": (lambda a, b, data: suture.forecast(None), "plan=None is a NoneType; give several trials"),
-    "Local(1.5)": (lambda a, b, data: suture.Local(workers=1.5), "workers=1.5 is no whole number"),
+    "Local(1.5)": (lambda a, b, data: suture.Local(workers=1.5), "workers=1.5 is not a whole number"),
     "linear_cka(array)": (lambda a, b, data: linear_cka(np.eye(3), np.eye(3)), "is a ndarray; give a tensor of activ"),
     "knows(data, 9)": (lambda a, b, data: traits.knows(data, 9), "a trait=9 is an int; give the name of a class"),
     "knows(str)": (lambda a, b, data: traits.knows("digits", "9"), "data='digits' is a str; give data with classes"),

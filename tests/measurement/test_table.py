@@ -559,7 +559,7 @@ def test_what_is_no_table_is_refused(tmp_path):
     with pytest.raises(DataError, match="no table at"):
         load(tmp_path / "none.parquet")
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then")
-    with pytest.raises(DataError, match=r"torn\.parquet is no table"):
+    with pytest.raises(DataError, match=r"torn\.parquet is not a table"):
         load(tmp_path / "torn.parquet")
     pd.DataFrame({"score": [1]}).to_parquet(tmp_path / "other.parquet")
     with pytest.raises(DataError, match="no column 'trial'"):

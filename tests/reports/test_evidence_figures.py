@@ -95,7 +95,7 @@ def test_the_grid_on_the_screen_has_the_values() -> None:
 
 def test_wrong_tables_of_similarity_are_refused() -> None:
     found = compared(linear_cka=square(0))
-    with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
+    with pytest.raises(DataError, match="not a table of similarities: it has no column 'index'"):
         heatmaps.similarities(found.drop(columns="index"))
     with pytest.raises(DataError, match="it has no row"):
         heatmaps.similarities(found[:0])

@@ -76,7 +76,7 @@ def test_what_is_no_run_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere has no table; give the folder of a run"):
         read_tables(tmp_path / "nowhere")
     (place / "table.parquet").write_bytes(b"PAR1 cut short")
-    with pytest.raises(DataError, match=r"table.parquet is no table, or is damaged"):
+    with pytest.raises(DataError, match=r"table.parquet is not a table, or is damaged"):
         read_tables(place)
 
 

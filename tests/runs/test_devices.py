@@ -24,7 +24,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_measured(monke
         with pytest.raises(DeviceError, match=r"torch finds no GPU here.*; give 'cpu'"):
             ask()
     for name in ("gpu", "cuda:x"):
-        with pytest.raises(DeviceError, match=f"'{name}' names no device; give 'cpu', 'cuda' or 'cuda:1'"):
+        with pytest.raises(DeviceError, match=f"'{name}' is not a device; give 'cpu', 'cuda' or 'cuda:1'"):
             suture.run(plan, device=name)
     with pytest.raises(DeviceError, match="device 'mps': nothing was tried on its kind"):
         hybrids()[0].to("mps")

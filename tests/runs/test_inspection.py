@@ -154,7 +154,7 @@ def test_a_folder_that_is_no_store_or_of_another_format_is_an_error(folder: Path
     for look in (status, verify):
         with pytest.raises(StoreError, match=r"does not exist; give the folder"):
             look(tmp_path / "nowhere")
-        with pytest.raises(StoreError, match="is no folder of a run"):
+        with pytest.raises(StoreError, match="is not a folder of a run"):
             look(tmp_path)
     (folder / "suture.json").write_text('{"format": 7, "measuring": 1}')
     for look in (status, verify):
@@ -206,7 +206,7 @@ def test_damaged_activations_are_found(folder: Path) -> None:
     paths = {flip(path, 1.0) for path in (folder / "activations").glob("*.safetensors")}
     found = verify(folder)
     assert {finding.path for finding in found} == paths
-    assert {finding.problem for finding in found} == {"is not what was written"}
+    assert {finding.problem for finding in found} == {"has changed since it was written"}
     assert all(finding.trials for finding in found)
     assert max(len(finding.trials) for finding in found) > 1  # an untrained sender's are read by one trial alone
 
@@ -354,7 +354,9 @@ def test_a_changed_digit_is_in_no_table(folder: Path) -> None:
     digit = re.search(r'"value": 0\.\d', path.read_text())
     assert digit is not None
     flip(path, (digit.end() - 1) / (path.stat().st_size - 1))
-    with pytest.raises(StoreError, match=r"measurement\.json is damaged \(it is not what was written\); begin the run"):
+    with pytest.raises(
+        StoreError, match=r"measurement\.json is damaged \(it has changed since it was written\); begin the run"
+    ):
         Store(folder).table()
 
 

@@ -373,14 +373,14 @@ def test_who_answers_but_is_not_ray_is_told_apart(nowhere, answer):
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(RunnerError, match="what answers there is not Ray"):
+        with pytest.raises(RunnerError, match="the server there is not Ray"):
             run(plan(), on=Ray(f"127.0.0.1:{server.getsockname()[1]}"))
         thread.join()
 
 
 @pytest.mark.parametrize("address", ["nonsense", "http://host:6379", "host:port", ":6379", "ray://", "host:99999"])
 def test_what_is_no_address_is_refused(nowhere, address):
-    with pytest.raises(RunnerError, match=r"is no address of Ray; give 'host:6379'"):
+    with pytest.raises(RunnerError, match=r"is not an address of Ray; give 'host:6379'"):
         run(plan(), on=Ray(address))
 
 

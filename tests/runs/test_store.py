@@ -201,7 +201,7 @@ def test_a_disk_that_refuses_stops_the_run_and_loses_nothing(tmp_path, monkeypat
 def test_a_folder_that_is_no_store_is_refused(tmp_path):
     with pytest.raises(StoreError, match=r"nowhere does not exist; give the folder"):
         Store(tmp_path / "nowhere")
-    with pytest.raises(StoreError, match=r"is no folder of a run: it has no suture.json"):
+    with pytest.raises(StoreError, match=r"is not a folder of a run: it has no suture.json"):
         Store(tmp_path)
 
 

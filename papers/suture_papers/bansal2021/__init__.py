@@ -1,4 +1,4 @@
-"""Bansal, Nakkiran & Barak 2021: ``section4_5`` says what the paper did."""
+"""Bansal, Nakkiran & Barak 2021: ``section4_5`` describes the paper's experiments."""
 
 from suture_papers.bansal2021.section4_5 import STUDIES
 

@@ -1,4 +1,4 @@
-"""bansal2021, continued: its appendices B.1 and B.2.3 to B.4, and what sections 2 to 4 argue and do not run."""
+"""bansal2021, continued: its appendices B.1 and B.2.3 to B.4, and claims that sections 2 to 4 only argue."""
 
 from dataclasses import replace
 

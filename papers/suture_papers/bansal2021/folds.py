@@ -1,4 +1,4 @@
-"""At which cuts of a network a stitch can be folded into a neighbouring layer, and how exactly (bansal2021, section 4).
+"""The cuts of a network at which a stitch can be folded into a neighbour, and the error (bansal2021, section 4).
 
 At every cut a stitch of the papers' kind is put between a network and itself: a 1×1 convolution between BatchNorms on
 maps, a linear map elsewhere. Its numbers are random, since whether and how exactly it folds does not depend on how it

@@ -65,7 +65,7 @@ class Moved(nn.Module):
 
 @keyed_as("Ending")
 class Ending(nn.Module):
-    """What a sender ends in that is only ever cut before it: the mean of each channel."""
+    """The end of a sender that is only ever cut before it: the mean of each channel."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``(n, C, …)`` to ``(n, C)``."""
@@ -73,7 +73,7 @@ class Ending(nn.Module):
 
 
 def draw_gaussian(image: Tensor) -> Tensor:
-    """``COORDINATES`` independent standard normal numbers, drawn from a hash of the image."""
+    """Draw ``COORDINATES`` independent standard normal numbers from a hash of the image."""
     content = (255 * image).round().to(torch.uint8).contiguous().cpu().numpy().tobytes()
     seed = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1
     return torch.randn(COORDINATES, generator=torch.Generator().manual_seed(seed))

@@ -1,7 +1,7 @@
-"""What the studies of bansal2021 measure, at every scale: which networks, at which cuts, on which data.
+"""The plans of the studies of bansal2021, at every scale: which networks, at which cuts, on which data.
 
-Networks go by their names in the ledger. Whatever several studies measure alike (the curve of two ResNet-18s above all)
-has one key and is measured once.
+Networks go by their names in the ledger. Trials that several studies share (the curve of two ResNet-18s above all) have
+one key and are measured once.
 """
 
 import re
@@ -71,7 +71,7 @@ def paper_fit_of(scale: Scale) -> Fit | None:
 
 
 def find_blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
-    """Return what finds the receiver's cuts whose names match a pattern: from the ``first`` on, every so many."""
+    """Return a function that finds the receiver's cuts by a pattern of names: from ``first`` on, each ``every``-th."""
     return lambda a, b: [name for name in b.cuts.names if re.fullmatch(pattern, name)][first::every]
 
 
@@ -92,7 +92,7 @@ def pair_unlike_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
 
 
 def plan_connectivity(scale: Scale) -> list[Part]:
-    """bansal-2A: pairs of each architecture, at every cut between blocks; at small scale without the largest."""
+    """Plan bansal-2A: pairs of each architecture, at every cut between blocks; at small scale without the largest."""
     data = data_of(scale)
     made: list[Part] = [
         *_plan_alike(
@@ -122,20 +122,20 @@ def _plan_alike(scale: Scale, name: str, data: Data, cuts: Cuts, **settings: Any
 
 
 def plan_disjoint(scale: Scale) -> list[Part]:
-    """bansal-2A-disjoint."""
+    """Plan bansal-2A-disjoint."""
     halves = ("resnet18 half 0", "resnet18 half 1")
     return [*plan_curves(scale, *halves, data_of(scale), published=scale.published(PUBLISHED))]
 
 
 def plan_untrained(scale: Scale) -> list[Part]:
-    """bansal-2A-random."""
+    """Plan bansal-2A-random."""
     settings: dict[str, Any] = {"also": (controls.untrained_sender,), "published": paper_fit_of(scale)}
     pairs = pair_in_circle(scale, R18)
     return [*plan_curves(scale, R18, R18, data_of(scale), seeds=pairs, alike=False, **settings)]
 
 
 def plan_untrained_cka(scale: Scale) -> list[Part]:
-    """bansal-5."""
+    """Plan bansal-5."""
     return [
         *plan_untrained(scale),
         *plan_similarities(scale, R18, R18, data_of(scale), untrained=True, seeds=pair_in_circle(scale, R18)),
@@ -143,7 +143,7 @@ def plan_untrained_cka(scale: Scale) -> list[Part]:
 
 
 def plan_kernels(scale: Scale) -> list[Part]:
-    """bansal-4."""
+    """Plan bansal-4."""
     cuts = {PAPER: BLOCKS, TINY: STAGE_ENDS[-1:]}.get(scale.name, STAGE_ENDS)
     settings: dict[str, Any] = {"cuts": cuts, "published": paper_fit_of(scale), "seeds": pair_in_circle(scale, R18)}
     return [p for k in KERNELS for p in plan_curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
@@ -153,7 +153,7 @@ def plan_kernels(scale: Scale) -> list[Part]:
 
 
 def plan_imagenet(scale: Scale) -> list[Part]:
-    """bansal-2B: of the user's files, or at tiny scale of narrow networks in their place.
+    """Plan bansal-2B: of the user's files, or at tiny scale of narrow networks in their place.
 
     Raises ``SutureError`` if files are missing.
     """
@@ -182,7 +182,7 @@ def plan_imagenet(scale: Scale) -> list[Part]:
 
 
 def plan_simclr(scale: Scale) -> list[Part]:
-    """bansal-6: both directions, and beside them a supervised sender of the same seeds into the same receivers."""
+    """Plan bansal-6: both directions, and a supervised sender of the same seeds into the same receivers."""
     data, there, back = data_of(scale), pair_unlike_seeds(scale, SIMCLR, R18), pair_unlike_seeds(scale, R18, SIMCLR)
     return [
         *plan_curves(scale, SIMCLR, R18, data, seeds=there, alike=True, published=scale.published(PUBLISHED)),
@@ -205,7 +205,7 @@ def _plan_senders(
 
 
 def plan_labels(scale: Scale) -> list[Part]:
-    """bansal-3A, with a sender of as many steps on right labels, and what the one without any right label memorised."""
+    """Plan bansal-3A, a sender of as many steps on right labels, and the labels memorised without any right one."""
     senders = [f"{R18} {kind}" for kind in LABELS]
     noisy = [scale.base(senders[-1], seed) for seed in scale.seeds(senders[-1])]
     return [
@@ -222,13 +222,13 @@ def plan_labels(scale: Scale) -> list[Part]:
 
 
 def plan_samples(scale: Scale) -> list[Part]:
-    """bansal-2C: stitches are fitted to the 10,000 training images of the receiver."""
+    """Plan bansal-2C: stitches are fitted to the 10,000 training images of the receiver."""
     senders, data = [f"{R18} {n} samples" for n in SUBSETS], scale.data("cifar10", Subset(10_000))
     return _plan_senders(scale, senders, f"{R18} 10000 samples", data, senders[-1])
 
 
 def plan_epochs(scale: Scale) -> list[Part]:
-    """bansal-3B: of one training, so each pair is one seed."""
+    """Plan bansal-3B: of one training, so each pair is one seed."""
     receiver, data, parts = f"{R18} epoch 80", data_of(scale), list[Part]()
     runs = [(seed, seed) for seed in scale.seeds(receiver)]
     for at in EPOCHS:
@@ -238,7 +238,7 @@ def plan_epochs(scale: Scale) -> list[Part]:
 
 
 def plan_widths(scale: Scale) -> list[Part]:
-    """bansal-3C."""
+    """Plan bansal-3C."""
     data, published = data_of(scale), scale.published(PUBLISHED)
     parts: list[Part] = []
     for a, b in permutations(WIDTHS, 2):
@@ -252,7 +252,7 @@ def plan_widths(scale: Scale) -> list[Part]:
 
 
 def plan_section_6_cka(scale: Scale) -> list[Part]:
-    """bansal-7: CKA of the pairs of section 6, and the one stitch that it is set against."""
+    """Plan bansal-7: CKA of the pairs of section 6, and the one stitch that it is set against."""
     data, runs = data_of(scale), [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
     own, itself = scale.data("cifar10", Subset(5_000)), (controls.itself,)
     return [
@@ -264,7 +264,7 @@ def plan_section_6_cka(scale: Scale) -> list[Part]:
 
 
 def plan_fine_tuning(scale: Scale) -> list[Part]:
-    """bansal-8: no plain trials, and at small scale three cuts."""
+    """Plan bansal-8: no plain trials, and at small scale three cuts."""
     again: Fit = _TRAINED_ANEW if scale.name == PAPER else scale.published(_REDRAWN)
 
     def redrawn(trial: Trial) -> Trial:
@@ -295,7 +295,7 @@ def _keep_controls(part: Deferred, *networks: Network) -> list[Trial]:
 
 
 def plan_freezing(scale: Scale) -> list[Part]:
-    """bansal-9: the networks, and the curves by which layers are chosen."""
+    """Plan bansal-9: the networks, and the curves by which layers are chosen."""
     data = data_of(scale)
     names = (SAME, FEW, *(f"{R18} freeze {name}" for name in FROZEN))
     return [
@@ -314,7 +314,7 @@ def plan_freezing(scale: Scale) -> list[Part]:
 
 
 def plan_probes(scale: Scale) -> list[Part]:
-    """bansal-probe."""
+    """Plan bansal-probe."""
     return [
         *plan_curves(
             *(scale, R18, R18, data_of(scale)),
@@ -326,7 +326,7 @@ def plan_probes(scale: Scale) -> list[Part]:
 
 
 def plan_invariance(scale: Scale) -> list[Part]:
-    """bansal-invariance: the sender as it is, and changed in two ways, at three cuts."""
+    """Plan bansal-invariance: the sender as it is, and changed in two ways, at three cuts."""
     data = data_of(scale)
     parts: list[Part] = []
     for start, end in pair_in_circle(scale, R18):
@@ -366,7 +366,7 @@ def _compare_changed(data: Data, number: int, stitched: Made, a: Network, b: Net
 
 
 def plan_folding(scale: Scale) -> list[Part]:
-    """bansal-fold: three networks and random stitches of each kind; trained networks recur if there are fewer."""
+    """Plan bansal-fold: three networks and random stitches of each kind; trained networks recur if there are fewer."""
     most = 1 if scale.name == TINY else 3
     return [
         plan_folds(scale.base(name, seeds[number % len(seeds)]), number)

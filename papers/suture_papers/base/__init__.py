@@ -1,1 +1,1 @@
-"""What all four papers share: study, scale, quantity, claim, and how a program decides one."""
+"""The common parts of the four papers: study, scale, quantity, claim, and how a program decides a claim."""

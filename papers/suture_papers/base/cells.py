@@ -1,7 +1,7 @@
-"""What a quantity reads: rows of a study's tables, and a number for each cell.
+"""The inputs of a quantity: rows of a study's tables, and a number for each cell.
 
 A cell is a seam of two networks, with the best of its stitch seeds. A pair of networks has one number,
-``network_seed``, which says what networks it has. Fractions (accuracies) are read in per cent, penalties are in
+``network_seed``, which identifies its networks. Fractions (accuracies) are read in per cent, penalties are in
 percentage points, all else is in its own unit.
 """
 
@@ -40,7 +40,7 @@ def number_pair(sender: int, receiver: int, alike: bool = True) -> int:
 @final
 @dataclass(frozen=True)
 class Where:
-    """Which rows of a table are meant: by names, or patterns such as ``"layer4*|fc"``; empty means whichever.
+    """A selection of a table's rows by names, or patterns such as ``"layer4*|fc"``; an empty one selects any.
 
     ``control`` is the exact label, empty for plain trials; ``fit`` is ``default``, ``published`` (a paper's recipe),
     ``any``, or a pattern of the fit as the table spells it. ``sender_depth`` and ``receiver_depth`` are ranges, both

@@ -51,7 +51,7 @@ NOT_MEASURED: Verdict = "not measured"
 @final
 @dataclass(frozen=True)
 class Roles:
-    """Which data a claim's figures are of: what fits the stitch, what it and the baseline are scored on."""
+    """The data behind a claim's figures: those that fit the stitch, and those that score it and the baseline."""
 
     fitted: str = "training images of the receiver's task"
     scored: str = "test images of the receiver's task"
@@ -95,9 +95,9 @@ class Claim:
         return self.threshold + self.margin if self.direction in "≤<" else self.threshold - self.margin
 
     def decide(self, tables: Tables, level: float = LEVEL, before: "Decided | None" = None) -> "Decided":
-        """Read the figure and decide. What was not measured has no figure and no verdict.
+        """Read the figure and decide. A claim without measurements has no figure and no verdict.
 
-        ``before`` is what was decided at another level, if anything was: its share of pairs has no level.
+        ``before`` is the decision at another level, if there was one: its share of pairs does not depend on the level.
         """
         try:
             figure = self.quantity.estimate(tables, level)
@@ -135,7 +135,7 @@ class Claim:
         return beyond <= (-ROUNDING if self.direction in "<>" else ROUNDING)
 
     def _share(self, tables: Tables) -> Figure | None:
-        """Return of how many pairs by themselves it holds; none if it is a report, or no statement about pairs."""
+        """Return the share of pairs for which it holds by itself; none if it is a report, or not about pairs."""
         numbers = None if self.bound is None else self.quantity.of_pairs(tables)
         there = None if numbers is None else numbers.dropna()
         return None if there is None or there.empty else share_of(there.map(self.holds))
@@ -160,7 +160,7 @@ class Claim:
         return once[once["converged"].notna()] if "converged" in once else once.iloc[:0]
 
     def _doubt(self, figure: Figure, open_: int, read: pd.DataFrame) -> str:
-        """Say why a figure near the threshold does not decide; nothing if it does."""
+        """Return the reason why a figure near the threshold does not decide; empty if it does."""
         near = self.is_near(figure)
         if open_ and (near or self.is_near(figure, ends=True)):
             which = "" if near else "an end of its interval is "
@@ -170,7 +170,7 @@ class Claim:
         return ""
 
     def _say_wanted(self, figure: Figure) -> str:
-        """Say how many networks would decide it, if they differ as those that were measured do."""
+        """Describe how many networks would decide it, if they differ as those that were measured do."""
         bound = self.bound
         if bound is None or not figure.decides or figure.all_alike:
             return f"{self.enough} networks decide, at least"
@@ -185,9 +185,9 @@ def formerly(claim: Claim, quantity: Quantity, statement: str) -> Claim:
 
 
 def count_networks(distance: float, level: float = LEVEL) -> int:
-    """Return how many networks decide, in ``POWER`` of cases, what lies so many standard deviations from a threshold.
+    """Return the number of networks that decide, in ``POWER`` of cases, a figure so far from its threshold.
 
-    By the t test; 0 if more than ``MOST`` are needed.
+    ``distance`` is in standard deviations. By the t test; 0 if more than ``MOST`` are needed.
     """
     return _find_least(power_of_t(distance, _TRIED, level))
 
@@ -219,10 +219,10 @@ def decide_all(claims: Sequence[Claim], tables: Tables) -> "tuple[Decided, ...]"
 @final
 @dataclass(frozen=True)
 class Decided:
-    """A claim with what was measured, and the verdict.
+    """A claim with its figure and its verdict.
 
-    ``reason`` says why there is none, or what would decide it; ``fits`` how many the figure reads had converged;
-    ``share`` of how many pairs by themselves the claim holds, in per cent.
+    ``reason`` explains a missing verdict, or says how to decide it; ``fits`` describes the convergence of the fits
+    behind the figure; ``share`` is the share of pairs, in per cent, for which the claim holds by itself.
     """
 
     claim: Claim
@@ -234,7 +234,7 @@ class Decided:
 
     @property
     def said(self) -> str:
-        """The verdict, and what would decide what is undecided, or of which version a figure without verdict is."""
+        """The verdict with its reason: how to decide an undecided one, or the version of a figure without verdict."""
         if self.figure is None or not self.reason:
             return self.verdict
         return f"{self.verdict}{' ' if self.verdict == NOT_MEASURED else ': '}{self.reason}"
@@ -247,7 +247,7 @@ class Decided:
 
 
 def verdict_of(decided: "tuple[Decided, ...]") -> Verdict:
-    """Return what a study's claims say together: the worst of them counts.
+    """Return the joint verdict of a study's claims: the worst of them counts.
 
     Not reproduced if one claim is not; undecided if one is not decided; reports alone are reported.
     """

@@ -188,7 +188,7 @@ def _leave_out_shared(groups: "list[pd.Series[float]]") -> list[float]:
 
 @dataclass(frozen=True)
 class OfGroups(Quantity):
-    """Two groups of units whose spreads are what counts."""
+    """Two groups of units whose spreads decide the power."""
 
     first: PerUnit
     second: PerUnit

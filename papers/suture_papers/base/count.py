@@ -1,8 +1,8 @@
-"""Count what a study takes at a scale: nothing is trained, measured or loaded.
+"""Count the networks and trials of a study at a scale: nothing is trained, measured or loaded.
 
-The scale's own networks, untrained, and small images in place of the data go through the study's plan; what it asks
-for is counted. Networks of one architecture are built once, whatever they would be trained on. How long the trials
-take is known once they were measured: the card of a result has their seconds.
+The scale's own networks, untrained, and small images in place of the data go through the study's plan, and its requests
+are counted. Networks of one architecture are built once, whatever their training data. The time of trials is known once
+they were measured: the card of a result has their seconds.
 """
 
 from collections import Counter
@@ -26,11 +26,11 @@ Networks = dict[tuple[str, tuple[int, ...]], Network]
 @final
 @dataclass(frozen=True)
 class Count:
-    """What a study takes.
+    """The size of a study.
 
-    ``networks`` are numbers of seeds by name, those that others start from among them; ``data`` what stitches are
-    fitted and scored on, in words; ``trials`` their numbers by fit, ``beside`` those of further tables by kind.
-    ``keys`` tell which networks studies share.
+    ``networks`` are numbers of seeds by name, including those that others start from; ``data`` describes the data that
+    fit and score stitches; ``trials`` are numbers by fit, ``beside`` those of further tables by kind. ``keys`` show
+    which networks studies share.
     """
 
     study: str
@@ -43,7 +43,7 @@ class Count:
 
 
 def count(study: Study, scale: Name, made: Networks | None = None) -> Count:
-    """Count what a study takes; ``made`` keeps the networks that were built, for the next study to count.
+    """Count the networks and trials of a study; ``made`` keeps the networks that were built, for the next study.
 
     Raises ``SutureError`` if the study cannot be planned at the scale because data or weights are missing.
     """
@@ -81,7 +81,7 @@ def _name(base: TrainingTask) -> str:
 
 
 def _describe_data(scale: Scale) -> Iterator[str]:
-    """Say which data a plan asked for."""
+    """Describe the data that a plan asked for."""
     for name, variants, few in scale.asked:
         words = " ".join([name, *(variant.summary for variant in variants)])
         fitted, scored = FEW if few else MANY

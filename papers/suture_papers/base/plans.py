@@ -1,4 +1,4 @@
-"""What studies are made of: curves of the ledger's networks, and what is computed beside them.
+"""The parts of studies: curves of the ledger's networks, and tables computed beside them.
 
 A *pair* is a seed of the sender's network and one of the receiver's. Networks of one architecture and seed begin with
 the same weights, so those of two seeds are joined. The pair's number (``number_pair``) is the ``network_seed`` of its
@@ -112,7 +112,7 @@ Joining = Callable[[Network, Network], Sequence[Joined]]
 
 
 def join_at(scale: Scale, cuts: Cuts, stitch: Stitch | None = None) -> Joining:
-    """Return what finds the seams of two networks; at tiny scale three of them, unless seams are given one by one."""
+    """Return a function that finds the seams of two networks; at tiny scale three, unless seams are listed."""
 
     def find(a: Network, b: Network) -> Sequence[Joined]:
         if callable(cuts):
@@ -167,7 +167,7 @@ def plan_pair(
 ) -> Deferred:
     """Plan several fits of a pair that is yet to be trained, or of one network with itself.
 
-    ``names`` are what sender and receiver are called.
+    ``names`` are the names of sender and receiver.
     """
 
     def make(a: Network, b: Network | None = None) -> list[Trial]:
@@ -203,8 +203,8 @@ def plan_curves(
     ``controls`` go with the first pair, ``also`` with every pair; with ``only`` they take the place of the plain
     trials. The ``published`` fit takes the seams numbered in ``sample``, of the first pair, plain; at the paper's scale
     it takes every seam of every pair, with the controls of ``also``, and with ``every`` those of every pair. ``names``
-    are what sender and receiver are called; they are ``alike``, so that one network may be both, if they have one name
-    in the ledger, unless told otherwise.
+    are the names of sender and receiver; they are ``alike``, so that one network may be both, if they have one name in
+    the ledger, unless told otherwise.
     """
     seams = join_at(scale, cuts, stitch)
     whole = scale.name == PAPER

@@ -1,11 +1,11 @@
-"""What a claim is about: a number read from a study's tables, and its interval over networks.
+"""The subject of a claim: a number read from a study's tables, and its interval over networks.
 
 Four steps lead from a table to a figure. ``Where`` selects rows, ``average_cells`` makes a number of each cell (both in
 ``cells``). A quantity makes one number of the cells of each pair of networks (``PerUnit.read``). Their mean has an
 interval over networks (``tables.over_networks``), which gives a ``Figure``. Fewer than ``LEAST`` networks have no
 interval, whatever the number of test images.
 
-What is said of several cuts is either made one number of each pair first (``Mean``, ``Trend`` …), or it is a
+A statement about several cuts is either reduced to one number of each pair first (``Mean``, ``Trend`` …), or it is a
 statement about an extreme: "at every cut" is one about the worst cut, "at some cut" one about the best. The worst cut
 of a pair is worse by chance alone, so ``Extreme`` takes the means at single cuts instead, with an interval that holds
 for all cuts together.
@@ -78,7 +78,7 @@ class Figure:
         return f"{said}, one end of a cut where all are alike" if self.rigid and not self.all_alike else said
 
     def clip(self, low: float, high: float) -> "Figure":
-        """Return the same figure with its interval cut to what the number can be."""
+        """Return the same figure with its interval cut to the possible values."""
         return replace(self, low=max(self.low, low), high=min(self.high, high))
 
 
@@ -107,18 +107,18 @@ def _spread_of(average: Average) -> float:
 
 
 class Quantity(ABC):
-    """What can be estimated from a study's tables."""
+    """A number that can be estimated from a study's tables."""
 
     @abstractmethod
     def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
-        """Return the figure with its interval at a level. Raises ``DataError`` if the tables lack what it needs."""
+        """Return the figure with its interval at a level. Raises ``DataError`` if the tables lack a needed column."""
 
     def of_pairs(self, tables: Tables) -> "pd.Series[float] | None":
         """Return the number of each pair by itself; none if it is not one of pairs."""
         return None
 
     def power(self, figure: Figure, bound: float, n: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return how often ``n`` networks tell from a threshold what is as far from it as the figure.
+        """Return the power of ``n`` networks to tell the figure's distance from a threshold.
 
         Of an extreme it is the power of the extreme mean alone: somewhat more networks are needed for all of them.
         """
@@ -148,7 +148,7 @@ class PerUnit(Quantity):
 
     @abstractmethod
     def read(self, tables: Tables) -> "pd.Series[float]":
-        """Return the numbers, by pair. Raises ``DataError`` if the tables lack what it needs."""
+        """Return the numbers, by pair. Raises ``DataError`` if the tables lack needed rows."""
 
     def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
         """Return their mean and its interval over networks."""
@@ -276,7 +276,7 @@ class Mean(_OfCells):
 @final
 @dataclass(frozen=True)
 class Worst(_OfCells):
-    """The largest over the rows, or the ``smallest``, of what has no noise; else it is ``Extreme`` that is fair."""
+    """The largest over the rows, or the ``smallest``, of values without noise; for noisy ones ``Extreme`` is fair."""
 
     smallest: bool = False
 

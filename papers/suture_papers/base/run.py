@@ -1,7 +1,7 @@
-"""Running a study: its networks trained, its trials measured, and what is computed beside them, all into one store.
+"""Running a study: its networks, its trials, and the tables computed beside them, all into one store.
 
-Everything that is there already is taken as it is, whichever study it was made for, so that studies which share
-networks and seams had better share a store.
+Results that are there already are used, whichever study they were made for, so studies that share networks and seams
+should share a store.
 """
 
 import copy
@@ -119,7 +119,7 @@ def _list_versions(*tables: pd.DataFrame) -> set[str]:
 
 
 def load_result(folder: str | Path, study: str) -> Result | None:
-    """Read what ``Result.save`` wrote; ``None`` if the study has no card there.
+    """Read the result that ``Result.save`` wrote; ``None`` if the study has no card there.
 
     Raises ``DataError`` if the card is damaged, or a table that it names is missing.
     """
@@ -154,11 +154,11 @@ def run_study(
     until_converged: bool = False,
     command: str | None = None,
 ) -> Result:
-    """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``.
+    """Run a study at a scale into a store; ``told`` receives a line for each table computed beside trials.
 
-    All networks are trained first. The seams of a claim whose figure is near its threshold are stitched again,
-    ``STITCHES`` times in all; but not if it has too few networks to be decided. Raises ``RunnerError`` if networks
-    could not be trained, once the trials of all others are measured.
+    The other settings are those of ``run``. All networks are trained first. The seams of a claim whose figure is near
+    its threshold are stitched again, ``STITCHES`` times in all; but not if it has too few networks to be decided.
+    Raises ``RunnerError`` if networks could not be trained, once the trials of all others are measured.
     """
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
@@ -197,7 +197,7 @@ def run_study(
 
 
 def _find_near(study: Study, tables: Tables) -> set[Labels]:
-    """Return what tells the trials that decide something near its threshold, if there are networks enough to decide."""
+    """Return the labels of trials that decide a figure near its threshold, if there are enough networks to decide."""
     found: set[Labels] = set()
     for one in decide_all(study.claims, tables):
         if one.is_test and one.figure is not None and one.claim.is_near(one.figure):
@@ -221,9 +221,9 @@ def _plan(part: Deferred, networks: Iterable[Network], study: Study, near: Colle
 
 
 def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
-    """Add what tells the papers' fits from the default one and from those of baselines, and the validation losses.
+    """Add columns that tell the papers' fits from the default one and from those of baselines, and validation losses.
 
-    ``validation_loss`` is that of the stitch that was kept, nan if its fit did not look.
+    ``validation_loss`` is that of the stitch that was kept, nan if its fit did not compute one.
     """
     of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
     done = table.loc[table["status"] == "ok", "trial"].unique()
@@ -264,7 +264,7 @@ def _networks_of(part: Part, store: Store, made: Loaded, device: str | None = No
 
 
 def _read_kept(path: Path) -> pd.DataFrame | None:
-    """Return what was computed before; none if it is not there, or damaged."""
+    """Return the table computed before; none if it is not there, or damaged."""
     try:
         return read_table(path)
     except DataError:
@@ -285,10 +285,10 @@ def _load_stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitc
     if not store.has(TRIALS, trial.key):
         failed = store.failure(TRIALS, trial.key)
         if failed is None:
-            raise DataError(f"{trial.where} is not among what was measured; add it to the study's plan")
+            raise DataError(f"{trial.where} was not measured; add it to the study's plan")
         raise DataError(
-            f"{trial.where} failed, whose stitched network is wanted ({failed['error']}); all else is kept:"
-            " mend what that says, and run the study again with --retry"
+            f"{trial.where} failed, and its stitched network is needed ({failed['error']}); all else is kept: "
+            "fix the cause, and run the study again with --retry"
         )
     assert isinstance(trial.sender, Network)
     return Stitched.load(store.path / TRIALS / trial.key, trial.sender, trial.receiver, trial.family)

@@ -1,4 +1,4 @@
-"""Scales: what of a paper's experiment is run.
+"""Scales: how much of a paper's experiment is run.
 
 *tiny* takes a second or two: minimal networks of two steps on small images, so that every line of a study runs in the
 tests. Its figures mean nothing, and no verdict is computed of them. *small* is real MNIST and CIFAR-10 on two cores:
@@ -75,7 +75,7 @@ _RECIPES = {
 @final
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """What of an experiment is run: which networks, on how much data, by which fit.
+    """The size of an experiment: its networks, the amount of data, and the fit.
 
     ``load`` gives the data that the ledger names, ``name`` is one of ``SCALES``. A study asks for networks and data by
     the ledger's names, whatever the scale.
@@ -94,7 +94,7 @@ class Scale:
 
     @property
     def asked(self) -> tuple[tuple[str, tuple[Variant, ...], bool], ...]:
-        """What ``data`` was asked for so far: names, variants, and whether few."""
+        """The requests to ``data`` so far: names, variants, and whether few."""
         return tuple(key for key in self._data if isinstance(key, tuple))
 
     @property
@@ -139,7 +139,7 @@ class Scale:
         return self._data[name]
 
     def data(self, name: str, *variants: Variant, few: bool = False) -> Data:
-        """Return what fits stitches and is scored on; ``few`` for matrices, which have many cells."""
+        """Return the data that fit and score stitches; ``few`` for matrices, which have many cells."""
         key = (name, variants, few)
         if key not in self._data:
             made = vary(self.whole(name), *_shrink_subsets(variants, self.stands_in))

@@ -1,4 +1,4 @@
-"""A study: one experiment of a paper, as a plan of trials at a scale, what is computed beside them, and its claims."""
+"""A study: one experiment of a paper, as a plan of trials at a scale, further tables, and its claims."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,12 +28,12 @@ class Deferred:
 @final
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """What is computed beside trials, of trained networks: rows of the table ``kind``.
+    """A table of the ``kind``, computed from trained networks beside the trials.
 
     ``make(stitched, *networks)`` gives the rows, with a column ``network_seed``; ``stitched`` gives the stitched
     network of one of ``trials(*networks)``, which the same study measures before. ``name`` tells it from the others of
-    its study; those trials and the ``settings`` are what else decides the rows (measures, cuts, data), so that none is
-    taken for another's.
+    its study. Those trials and the ``settings`` (measures, cuts, data) also decide the rows, so that no table is taken
+    for another.
     """
 
     kind: str
@@ -52,7 +52,7 @@ Part = Deferred | Beside
 class Panel:
     """One panel of a study's figure: a ``column`` of rows, drawn as lines along the cuts, a heat map, or bars.
 
-    ``lines`` are the groups of rows and what each is called. Lines and bars are means over seeds, with the range of the
+    ``lines`` are the groups of rows with their names. Lines and bars are means over seeds, with the range of the
     seeds; heat maps have a panel for each group. ``level`` draws the claim's threshold; ``baseline`` the receivers' own
     scores.
     """
@@ -72,9 +72,9 @@ class Panel:
 class Study:
     """One experiment of a paper.
 
-    ``id`` is its row in the list of experiments, ``paper`` the module of its paper; ``question`` is what it asks, in a
-    sentence; ``plan`` makes its parts at a scale; ``panels`` draw the paper's figure; ``deviations`` are what differs
-    from the paper at every scale, and ``small`` what does at small scale beyond the ledger's networks.
+    ``id`` is its row in the list of experiments, ``paper`` the module of its paper; ``question`` is its question, in a
+    sentence; ``plan`` makes its parts at a scale; ``panels`` draw the paper's figure; ``deviations`` are the
+    differences from the paper at every scale, and ``small`` those at small scale beyond the ledger's networks.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""``suture complexity``: rank, sharpness, gradient norm and size of what a run stitched, or of networks."""
+"""``suture complexity``: rank, sharpness, gradient norm and size of a run's stitched networks, or of networks."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -55,7 +55,7 @@ def measures_of(text: str) -> tuple[Any, ...]:
         "--networks",
         nargs="+",
         metavar="NETWORK",
-        help="the networks of the run, if it cannot make them by itself (of Python files)",
+        help="the networks of the run, if it cannot make them itself (from Python files)",
     ),
     DEVICE,
     out_option(pictures("complexity", COMPLEXITY)),
@@ -110,7 +110,7 @@ def _alone(networks: list[Any], samples: Any, by: Any) -> list[Any]:
 
 
 def _of_run(folder: Path, given: list[Any], samples: Any, by: Any, device: str) -> list[Any]:
-    """Return the rows of what a run stitched of trained networks, then those of its networks."""
+    """Return the rows of a run's stitched networks, trained ones only, then those of its networks."""
     from suture import Stitched, Store
     from suture.extend import TRIALS
     from suture.extend import read_stitched as read

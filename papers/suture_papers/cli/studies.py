@@ -26,7 +26,9 @@ from suture.extend import (
 )
 
 SCALES = ("tiny", "small", "paper")
-DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")
+DATA_FOLDER = option(
+    "--data", metavar="FOLDER", help="folder with mnist and cifar10; by default they come from the hub"
+)
 NETWORKS = "networks.parquet"  #: beside the tables of studies, what suture zoo table wrote of the networks
 RESULTS = "papers/results/small"  #: the folder of what was measured, within the project
 
@@ -41,14 +43,14 @@ def scale_option(default: str | None) -> Any:
 
 
 def loader_of(folder: str | None) -> Callable[[str], Any]:
-    """Return what loads data by the names of the ledger, once each: from folders of these names, or from the hub.
+    """Return a loader of data by the names of the ledger, once each: from folders of these names, or from the hub.
 
     Raises ``DataError`` if there is no such folder.
     """
     from suture import load_data
 
     if folder is not None and not Path(folder).expanduser().is_dir():
-        raise DataError(f"--data {folder} is no folder; give one that has the folders mnist and cifar10")
+        raise DataError(f"--data {folder} is not a folder; give one that has the folders mnist and cifar10")
 
     @cache
     def load(name: str) -> Any:
@@ -93,16 +95,21 @@ def studies_of(texts: Sequence[str]) -> list[Any]:
         "ids",
         nargs="+",
         metavar="ID",
-        help="of experiments, as suture studies lists them; 'smith-*'; all",
+        help="ids of experiments, as suture studies lists them; 'smith-*'; all",
         words=("all", *NAMES["study"]),
     ),
     scale_option("small"),
-    out_option("of the run", required=True),
+    out_option("folder of the run", required=True),
     DATA_FOLDER,
     option(
-        "--results", type=named_path, metavar="FOLDER", help="for tables and cards; by default results within --out"
+        "--results",
+        type=named_path,
+        metavar="FOLDER",
+        help="folder for tables and cards; by default results within --out",
     ),
-    option("--figures", type=named_path, metavar="FOLDER", help="for figures; by default that of tables and cards"),
+    option(
+        "--figures", type=named_path, metavar="FOLDER", help="folder for figures; by default that of tables and cards"
+    ),
     *RUNNING,
     UNTIL_CONVERGED,
     JSON,
@@ -118,8 +125,8 @@ def run(chosen: Namespace) -> int:
     """Run experiments of the papers.
 
     Run experiments of the papers: train the networks that they need, measure their trials, decide their claims, and
-    write tables, a card and a figure for each. What is in the folder --out already is not done again, and what was
-    stopped goes on, so experiments which share networks should share a folder.
+    write tables, a card and a figure for each. Work that is in the folder --out already is not done again, and
+    stopped work continues, so experiments that share networks should share a folder.
     """
     from suture import Store
     from suture.extend import Interrupted, choose_progress, failures, figures, folder_to_write
@@ -152,7 +159,7 @@ def run(chosen: Namespace) -> int:
         try:
             result = run_study(study, scale, store, progress=choose_progress(), told=say, **settings)
         except RunnerError as error:
-            say(f"suture: {study.id}: {error}; --retry trains again what failed")
+            say(f"suture: {study.id}: {error}; --retry trains failed networks again")
             records.append({"study": study.id, "error": str(error)})
             code = 1
             continue
@@ -206,8 +213,8 @@ def _plannable(studies: Sequence[Any], scale: Any, texts: Sequence[str]) -> list
 @command(
     "studies",
     scale_option(None),
-    option("--only", default="all", metavar="PATTERN", help="only experiments of such ids, as in 'smith*'"),
-    option("--results", default=RESULTS, metavar="FOLDER", help="of what was measured, whose times are told"),
+    option("--only", default="all", metavar="PATTERN", help="only experiments with such ids, as in 'smith*'"),
+    option("--results", default=RESULTS, metavar="FOLDER", help="folder of results, for measured times"),
     JSON,
     examples=(
         "suture studies",
@@ -216,10 +223,10 @@ def _plannable(studies: Sequence[Any], scale: Any, texts: Sequence[str]) -> list
     ),
 )
 def studies(chosen: Namespace) -> int:
-    """List the papers' experiments, and what they take.
+    """List the papers' experiments, and their cost.
 
-    List the papers' experiments. With --scale, say what each takes at that scale: networks, data, trials, claims and
-    time. Nothing is trained, measured or loaded for that.
+    List the papers' experiments. With --scale, list the cost of each at that scale: networks, data, trials, claims and
+    time. Nothing is trained, measured or loaded.
     """
     from suture_papers import load_result, scale_named
     from suture_papers.base.count import Networks, count
@@ -231,7 +238,7 @@ def studies(chosen: Namespace) -> int:
         return 0
     scale, made = scale_named(chosen.scale).name, Networks()
     if chosen.results != RESULTS and not Path(chosen.results).expanduser().is_dir():
-        raise SutureError(f"--results {chosen.results} is no folder; give one that suture run wrote, or leave it out")
+        raise SutureError(f"--results {chosen.results} is not a folder; give one of suture run, or leave it out")
     results = [load_result(chosen.results, study.id) for study in listed]
     times = {one.study: one.card for one in results if one is not None and one.scale == scale}
     counts: dict[str, Any] = {}
@@ -252,21 +259,21 @@ def studies(chosen: Namespace) -> int:
 
 @command(
     "claims",
-    option("--results", default=RESULTS, metavar="FOLDER", help="of the tables and cards that suture run wrote"),
-    option("--page", type=named_path, metavar="FILE", help="the page of all claims, as Markdown"),
+    option("--results", default=RESULTS, metavar="FOLDER", help="folder of the tables and cards that suture run wrote"),
+    option("--page", type=named_path, metavar="FILE", help="write the page of all claims, as Markdown"),
     option(
         "--papers",
         type=named_path,
         metavar="FOLDER",
-        help="of a page for each paper and experiment, filled at the marks in them",
+        help="folder of a page for each paper and experiment, filled at their marks",
     ),
     option(
         "--figures",
         default="docs/papers/images",
         metavar="FOLDER",
-        help="of the figures that the pages show, as far as they are there",
+        help="folder of the figures that the pages show, if they are there",
     ),
-    option("--check", action="store_true", help="only say whether the pages are what the tables give"),
+    option("--check", action="store_true", help="only check whether the pages match the tables"),
     JSON,
     examples=(
         "suture claims",
@@ -275,11 +282,11 @@ def studies(chosen: Namespace) -> int:
     ),
 )
 def claims(chosen: Namespace) -> int:
-    """Say what became of the papers' claims.
+    """Decide the papers' claims.
 
-    Decide the claims of the papers by the tables that were measured: reproduced, not reproduced, or undecided. With
-    --page and --papers, write the pages that say so. With --check, write nothing; the exit code is 1 if a page is not
-    what the tables give.
+    Decide the claims of the papers from the measured tables: reproduced, not reproduced, or undecided. With --page and
+    --papers, write the pages of verdicts. With --check, write nothing; the exit code is 1 if a page does not match the
+    tables.
     """
     from suture.extend import write_page
     from suture_papers import STUDIES, load_result
@@ -287,7 +294,7 @@ def claims(chosen: Namespace) -> int:
 
     if not Path(chosen.results).expanduser().is_dir():
         raise SutureError(
-            f"{chosen.results} is no folder; give what suture run wrote, as --results FOLDER (the project's own tables "
+            f"{chosen.results} is not a folder; give one of suture run, as --results FOLDER (the project's own tables "
             "are papers/results/small of its repository)"
         )
     if chosen.check and chosen.page is None and chosen.papers is None:
@@ -307,7 +314,7 @@ def claims(chosen: Namespace) -> int:
         return 0
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     for path in stale:
-        say(f"suture: {path} is not what the tables give; write it again with the same command, without --check")
+        say(f"suture: {path} does not match the tables; write it again with the same command, without --check")
     if not stale:
         say(f"{say_count(len(pages), 'page')} as the tables give")
     return 1 if stale else 0

@@ -57,12 +57,14 @@ def learning_rate(text: str) -> float:
         "recipe",
         type=NameOption("recipe"),
         metavar="RECIPE",
-        help="the fixed settings of the training; suture zoo recipes says what each is",
+        help="the fixed settings of the training; suture zoo recipes lists them",
     ),
     model_option("--network", required=True, metavar="MODEL", help=MODEL.partition(" and trained weights")[0]),
     *data_options(required=True),
     out_option("folder for the network and its card", required=True),
-    option("--seed", type=at_least(0), default=0, metavar="N", help="decides initialisation, order and augmentation"),
+    option(
+        "--seed", type=at_least(0), default=0, metavar="N", help="random seed of initialisation, order and augmentation"
+    ),
     option("--start", metavar="NETWORK", help="begin with a network of another folder, or a file"),
     option("--trained", metavar="NAMES", help="train only these modules, such as fc or layer4,fc"),
     option("--frozen", metavar="NAMES", help="train all but these modules, such as layer*"),
@@ -74,9 +76,9 @@ def learning_rate(text: str) -> float:
         metavar="EPOCHS",
         help="also keep the network of epochs such as 4,8",
     ),
-    option("--epochs", type=at_least(1), metavar="N", help="train for as long, instead of what the recipe says"),
-    option("--batch", type=at_least(1), metavar="N", help="images a step, instead of what the recipe says"),
-    option("--lr", type=learning_rate, metavar="RATE", help="learning rate, instead of what the recipe says"),
+    option("--epochs", type=at_least(1), metavar="N", help="number of epochs, instead of the recipe's"),
+    option("--batch", type=at_least(1), metavar="N", help="images in a step, instead of the recipe's"),
+    option("--lr", type=learning_rate, metavar="RATE", help="learning rate, instead of the recipe's"),
     DEVICE,
     TRUST,
     JSON,
@@ -91,9 +93,9 @@ def learning_rate(text: str) -> float:
 def train(chosen: Namespace) -> int:
     """Train a network by a recipe, and keep it with its card.
 
-    Train a network by a recipe, and keep its weights with a card that says how it was trained and what it reaches on
-    test data. It trains on all training images, validation among them. A training that was stopped goes on from there,
-    bit for bit, when the same command is given again.
+    Train a network by a recipe, and keep its weights with a card that describes its training and its accuracy on test
+    data. It trains on all training images, validation included. A stopped training continues, bit for bit, when the
+    same command is given again.
     """
     from suture.extend import LABEL, Locks, folder_to_write, is_artefact, is_sound, read_card
     from suture_papers.networks.base_model import keep
@@ -149,7 +151,7 @@ def _base(chosen: Namespace, folder: Path) -> Any:
             f"--network {chosen.network} has trained weights; leave them out, or start from them with --start"
         )
     if chosen.taken is not None and chosen.start is None:
-        raise SutureError("--taken says what of --start is taken; give a network to start from, or leave it out")
+        raise SutureError("--taken chooses parts of --start; give a network to start from, or leave it out")
     given = {name: patterns_of(vars(chosen)[name]) for name in ("trained", "frozen", "taken")}
     parts = Parts(**{name: names for name, names in given.items() if names is not None})
     start = _start(chosen) if chosen.start is not None else None
@@ -205,7 +207,7 @@ def _start(chosen: Namespace) -> Any:
 
 
 def _check_fits(base: Any, data: Any) -> None:
-    """Let the network look at an image, so that what does not fit is said before it trains. Raises ``SourceError``."""
+    """Run the network on images before it trains, so that a mismatch shows at once. Raises ``SourceError``."""
     import torch
     from safetensors.torch import load as from_bytes
 
@@ -255,7 +257,7 @@ def _wanted(base: Any, folder: Path, epochs: Sequence[int]) -> dict[Path, Any]:
 
 
 def _difference(card: Any, model: Any) -> str:
-    """Say what of two trainings differs, as far as a card tells."""
+    """Describe the differences between two trainings, as far as a card tells."""
     found = {
         "the network differs": (card["source"], model.source),
         "the data differ": (card["data"]["fingerprint"], model.samples.fingerprint),
@@ -322,7 +324,7 @@ class TrainingMeter:
             self.bar.start()
 
     def watch(self, step: int, steps: int, losses: Sequence[float]) -> None:
-        """Take note of the steps done, of all steps and of the epochs' mean losses, and say it when it is time."""
+        """Record the steps done, of all steps, and the epochs' mean losses, and print them when it is time."""
         now = time.monotonic()
         if not self.begun:  # of a training that goes on, the pace is that from here
             self.begun, self.before = now, step

@@ -25,7 +25,7 @@ from suture.extend import (
 from suture_papers.cli.studies import DATA_FOLDER, loader_of
 
 THROUGHPUT = "throughput.txt"  #: beside a table of networks, what benchmarks/training_throughput.py found
-ONLY = option("--only", metavar="PATTERN", help="only networks, or experiments, of such names, as in 'smith*'")
+ONLY = option("--only", metavar="PATTERN", help="only networks or experiments with such names, as in 'smith*'")
 
 
 @command("zoo networks", JSON, examples=("suture zoo networks",))
@@ -57,15 +57,17 @@ def recipes(chosen: Namespace) -> int:
 @command(
     "zoo plan",
     ONLY,
-    option("--workers", type=at_least(1), default=2, metavar="N", help="how many train at the same time"),
+    option(
+        "--workers", type=at_least(1), default=2, metavar="N", help="number of networks that train at the same time"
+    ),
     JSON,
     examples=("suture zoo plan", "suture zoo plan --only 'colour*'"),
 )
 def plan(chosen: Namespace) -> int:
-    """Say what training the networks of the experiments takes.
+    """Estimate the cost of training the networks of the experiments.
 
     List every base network that the experiments need at small scale, each trained once and shared: for which
-    experiments, from how many seeds, how long it trains on two cores and what it takes on the disk. Nothing is trained.
+    experiments, from how many seeds, its training time on two cores and its size on the disk. Nothing is trained.
     """
     from suture_papers.reports import ledger as words
 
@@ -77,10 +79,10 @@ def plan(chosen: Namespace) -> int:
 
 @command(
     "zoo train",
-    out_option("of the run", required=True),
+    out_option("folder of the run", required=True),
     DATA_FOLDER,
     ONLY,
-    option("--seeds", type=numbers_from(0), metavar="SEEDS", help="only these, such as 0,1"),
+    option("--seeds", type=numbers_from(0), metavar="SEEDS", help="only these seeds, such as 0,1"),
     *RUNNING,
     JSON,
     examples=(
@@ -109,7 +111,7 @@ def train(chosen: Namespace) -> int:
     try:
         train_networks(wanted, store, on=runner, progress=choose_progress(), **settings)
     except Untrained as error:
-        say(f"suture: {error}; --retry trains again what failed")
+        say(f"suture: {error}; --retry trains failed networks again")
     done = sorted(store.finished(NETWORKS) & {model.key for model in wanted})
     cards = {key: store.record(NETWORKS, key) for key in done}
     if cards or chosen.json:
@@ -124,13 +126,13 @@ def train(chosen: Namespace) -> int:
         "results",
         nargs="+",
         metavar="RUN",
-        help="the folder of a run, or a table that this command wrote; of one network the last counts",
+        help="folder of a run, or a table that this command wrote; the last row of a network counts",
     ),
     option(
         "--out",
         type=named_path,
         metavar="FILE",
-        help="add the rows to a table, as parquet; what it has of other networks stays",
+        help="add the rows to a table, as parquet; its rows of other networks stay",
     ),
     option("--page", type=named_path, metavar="FILE", help="write the page, as Markdown"),
     JSON,
@@ -140,7 +142,7 @@ def train(chosen: Namespace) -> int:
     ),
 )
 def table(chosen: Namespace) -> int:
-    """Gather what the networks reach, and write docs/papers/zoo.md.
+    """Gather the networks' accuracies, and write docs/papers/zoo.md.
 
     Gather the cards of trained networks into a table, a row for each network and test set, and write the page about
     them. The table alone is enough to write the page again.
@@ -170,7 +172,7 @@ def table(chosen: Namespace) -> int:
 zoo = Command(
     name="zoo",
     text="The networks of the papers' experiments.\n"
-    "The networks of the papers' experiments: what there is, what training them takes, and what they reach.",
+    "The networks of the papers' experiments: the list, their training cost, and their accuracy.",
     examples=(
         "suture zoo networks",
         "suture zoo plan",

@@ -1,4 +1,4 @@
-"""What every measure of complexity is given: a whole network as a function of all of its parameters.
+"""The input of every measure of complexity: a whole network as a function of all of its parameters.
 
 ``L(θ)`` is the mean cross-entropy over the samples, in nats, in evaluation mode, and θ *every* parameter: those of the
 frozen halves count as those of the stitch do (oxford2025, section 2.3, asks how complex the stitched network is, not
@@ -69,7 +69,7 @@ class Complexity(ABC):
             )
         if self.after_stitch and subject.joined is None:
             raise DataError(
-                f"the {self.name} of {subject.name}: it is taken after a stitch, and this is no stitched network; "
+                f"the {self.name} of {subject.name}: it is taken after a stitch, and this is not a stitched network; "
                 f"measure one, or call {self.name.replace(' ', '_')} with activations"
             )
 
@@ -212,7 +212,7 @@ class Joined(nn.Module):
         self.suffix = copy_frozen(stitched.suffix, True, "the suffix")
 
     def represent(self, images: Tensor) -> Tensor:
-        """Return what the suffix is given."""
+        """Return the suffix's input."""
         out: Tensor = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
         return out
 

@@ -272,7 +272,7 @@ class HessianTrace(Complexity):
         return self.estimate(subject)[0]
 
     def estimate(self, subject: Subject) -> tuple[float, float]:
-        """Return the estimate and the standard error of what is not exact in it."""
+        """Return the estimate and the standard error of its part that is not exact."""
         product, size, third = hessian(subject, self.normalised), subject.dimensions, self.products // 3
         random = generator("hessian trace", self.seed)
 

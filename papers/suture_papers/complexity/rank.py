@@ -34,7 +34,7 @@ _ROUNDING = float(torch.finfo(torch.float64).eps)
 def numerical_rank(representations: Tensor, threshold: float = 1e-3, samples_as: SamplesAs = "flattened") -> int:
     """Count the singular values of the sample covariance above ``threshold`` times the largest.
 
-    ``representations`` are ``(images, …)``; 0 if nothing varies. Raises ``DataError`` if they are no matrix of
+    ``representations`` are ``(images, …)``; 0 if nothing varies. Raises ``DataError`` if they are not a matrix of
     finite floats, or the threshold is not in [0, 1).
     """
     _check(threshold)
@@ -45,7 +45,7 @@ def numerical_rank(representations: Tensor, threshold: float = 1e-3, samples_as:
 def effective_rank(representations: Tensor, samples_as: SamplesAs = "flattened") -> float:
     """Return ``exp(−Σ p log p)``, ``p = σ / Σσ``, σ the singular values of the centred matrix (Roy & Vetterli 2007).
 
-    ``representations`` are ``(images, …)``; 0 if nothing varies. Raises ``DataError`` if they are no matrix of
+    ``representations`` are ``(images, …)``; 0 if nothing varies. Raises ``DataError`` if they are not a matrix of
     finite floats.
     """
     values = _variances(representations, samples_as).sqrt()
@@ -56,7 +56,7 @@ def effective_rank(representations: Tensor, samples_as: SamplesAs = "flattened")
 def at_first_layer(suffix: nn.Module, at_cut: Tensor) -> Tensor:
     """Return the output ``(n, …)``, on the CPU, of the first layer with weights, given the tensor at a cut ``(n, …)``.
 
-    ``suffix`` is ``receiver.after(cut)`` and ``at_cut`` what the stitch gives it, or the receiver's own activations,
+    ``suffix`` is ``receiver.after(cut)`` and ``at_cut`` the stitch's output, or the receiver's own activations,
     for the baseline. Maps have their channels first, tokens last. Raises ``NetworkError`` if there is no such layer.
     """
     device = next((p.device for p in suffix.parameters()), at_cut.device)
@@ -66,7 +66,7 @@ def at_first_layer(suffix: nn.Module, at_cut: Tensor) -> Tensor:
 
 @keyed_as("Rank")
 class _Rank(Complexity):
-    """A rank of what the receiver's first layer makes of the stitch, or a share of the largest there could be."""
+    """A rank of the receiver's first layer's outputs after the stitch, or its share of the largest possible one."""
 
     unit: ClassVar[str] = "raw"
     after_stitch: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class _Rank(Complexity):
 
     @abstractmethod
     def rank(self, representations: Tensor) -> float:
-        """Return the rank of what the layer gives, ``(n, …)``."""
+        """Return the rank of the layer's outputs, ``(n, …)``."""
 
     def of(self, subject: Subject) -> float:
         """Return the rank, or its share."""
@@ -136,7 +136,7 @@ def _check(threshold: float) -> None:
 
 
 def _variances(representations: Tensor, samples_as: SamplesAs) -> Tensor:
-    """Return the eigenvalues of the sample covariance, but for one factor, from the smallest; what is rounding is 0."""
+    """Return the eigenvalues of the sample covariance, up to one factor, from the smallest; rounding errors are 0."""
     layer = Layer("the representations", representations, samples_as)
     size = min(layer.samples, layer.features)
     gram = torch.zeros(size, size, dtype=torch.float64, device=representations.device)

@@ -85,7 +85,7 @@ def split_complexity(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     seam = ("sender", "receiver", "sender_cut", "receiver_cut", "receiver_depth")
     check_columns(table, (*seam, *COLUMNS), "complexity of seams")
     if table.empty:
-        raise DataError("this is no table of complexity of seams: it has no row")
+        raise DataError("this is not a table of complexity of seams: it has no row")
     rows = table if "control" in table else table.assign(control="")
     alone = rows["receiver_cut"] == ""
     return rows[~alone], rows[alone]

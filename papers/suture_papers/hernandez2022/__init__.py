@@ -1,4 +1,4 @@
-"""Hernandez et al. 2022: what the paper did is said in ``experiments``."""
+"""Hernandez et al. 2022: ``experiments`` describes the paper's experiments."""
 
 from suture_papers.hernandez2022.experiments import STUDIES
 

@@ -1,4 +1,4 @@
-"""What the studies of hernandez2022 measure: every sender cut into every receiver cut, of pairs of networks.
+"""The plans of the studies of hernandez2022: every sender cut into every receiver cut, of pairs of networks.
 
 A network's number in pairs is 20 × the place of its shape + its seed.
 """
@@ -30,7 +30,7 @@ EVERY: tuple[Shape, ...] = (
 
 
 def cross(scale: Scale, cuts: tuple[str, ...] = BLOCKS) -> Joining:
-    """Return what joins every cut of the sender to every cut of the receiver."""
+    """Return a function that joins every cut of the sender to every cut of the receiver."""
 
     def find(a: Network, b: Network) -> list[Joined]:
         pairs = product(_find_cuts(scale, a, cuts), _find_cuts(scale, b, cuts))
@@ -76,7 +76,7 @@ def _plan_matrix(
 
 
 def data_of(scale: Scale) -> Data:
-    """Return what fits and scores the cells of a matrix."""
+    """Return the data that fit and score the cells of a matrix."""
     return scale.data("cifar10", few=True)
 
 
@@ -93,7 +93,7 @@ def _network_of(scale: Scale, shape: Shape, seed: int) -> TrainingTask:
 
 
 def name_of(shape: Shape) -> str:
-    """Return what the ledger calls the network of a shape, or would."""
+    """Return the ledger's name for the network of a shape, whether the ledger has it or not."""
     return "resnet18" if shape == SHAPES[0] else f"resnet({','.join(map(str, shape))})"
 
 

@@ -4,7 +4,7 @@ hernandez2022 reads from its triangles that late layers of one network can stand
 the other way round. Its stitches lower the task loss, which a late layer serves by naming the class, whatever the
 receiver expects. So the same cells are fitted by what looks at the receiver's representation instead: at the cut
 (least squares, the exact minimum of the error that its copying descends on), at every cut behind it (functional latent
-alignment), and before the head (penultimate match). What of the triangle is left needs no labels.
+alignment), and before the head (penultimate match). The part of the triangle that is left needs no labels.
 
 Stitches from a late cut into an earlier one up-sample, so least squares cannot reach what the receiver has within a
 pixel of the sender's. What that bounds is measured beside it, by ``benchmarks/resolution.py``.

@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def data_name(self) -> str:
-        """What the training samples are called."""
+        """The name of the training samples."""
         return f"{' '.join([self.data, *(variant.summary for variant in self.variants)])}/training"
 
     def describes(self, card: Mapping[str, Any]) -> bool:
@@ -94,7 +94,7 @@ class Entry:
 
     @property
     def seconds(self) -> float:
-        """What one seed takes on one thread of the reference machine, at most; nothing for an epoch on the way."""
+        """The time of one seed on one thread of the reference machine, at most; zero for an epoch on the way."""
         if self.until is not None:
             return 0.0
         return self.steps * min(self.settings.batch, self.images) / self.rate
@@ -106,7 +106,7 @@ class Entry:
 
     @property
     def bytes(self) -> int:
-        """What its seeds take on the disk."""
+        """The size of its seeds on the disk."""
         return 4 * self.parameters * len(self.seeds)
 
 

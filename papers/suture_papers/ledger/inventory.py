@@ -1,8 +1,8 @@
-"""What trained networks reach, in one table: a row for each network and each test set that it was scored on.
+"""The accuracies of trained networks in one table: a row for each network and each test set that scored it.
 
 Accuracies are fractions with 95 % intervals over test images (``low``, ``high``), seconds are those of one thread, as
 time and as the processors were busy with it. The first test set of a network is that of its own data (``own``); others
-show what it does elsewhere.
+show its accuracy elsewhere.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
-    """Make the table of all networks that are trained in a store; what ``entries`` of a ledger say is in it too.
+    """Make the table of all networks that are trained in a store, with columns from the ``entries`` of a ledger.
 
     It is in the order of the entries, then of names, and of seeds. Raises ``DataError`` if the store has none,
     ``StoreError`` if a card is damaged.
@@ -77,7 +77,7 @@ def load(path: str | Path) -> pd.DataFrame:
     lacking = [name for name in COLUMNS if table is None or name not in table]
     if table is None or lacking:
         raise DataError(
-            f"{path} is no table of networks, without {', '.join(lacking)}; give one that suture zoo table wrote"
+            f"{path} is not a table of networks, without {', '.join(lacking)}; give one that suture zoo table wrote"
         )
     return table
 

@@ -24,7 +24,7 @@ def make_models(
     prepared = {} if prepared is None else prepared
 
     def samples(entry: Entry, variants: tuple[Variant, ...]) -> tuple[Samples, Samples]:
-        """Return what to train and to score on, and drop the rest of a variant, which takes as much memory again."""
+        """Return the training and test samples, and drop the rest of a variant, which takes as much memory again."""
         if (entry.data, variants) not in prepared:
             if entry.data not in loaded:
                 loaded[entry.data] = load(entry.data)

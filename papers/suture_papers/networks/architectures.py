@@ -314,7 +314,7 @@ _DEEPEST = 1_000  #: layers, or blocks, of any network; cutting takes longer tha
 
 
 def _require(network: str, least: int = 1, **values: object) -> None:
-    """Refuse arguments that are no whole numbers of at least ``least``, by ``NetworkError``."""
+    """Refuse arguments that are not whole numbers of at least ``least``, by ``NetworkError``."""
     for key, value in values.items():
         if type(value) is not int or value < least:
             raise NetworkError(f"{network} cannot have {key}={value!r}; give a whole number of at least {least}")
@@ -374,7 +374,7 @@ def preprocess_of(name: str, arguments: Mapping[str, Any]) -> Preprocess:
 
 
 def _square_of(inputs: int) -> tuple[int, int, int] | None:
-    """Square images of one channel, else of three, with so many values."""
+    """Return the shape (C, H, W) of square images, of one channel or else three, with so many values."""
     for channels in (1, 3):
         side = isqrt(inputs // channels)
         if channels * side**2 == inputs:

@@ -56,14 +56,14 @@ VERSION = 2  #: of the training code; a change that may change weights changes i
 @final
 @dataclass(frozen=True, eq=False)
 class BaseModel(TrainingTask):
-    """A network to be trained, described.
+    """The description of a network to be trained.
 
-    ``source`` is a model string without weights, ``samples`` what it is trained on, ``seed`` decides initialisation,
-    order and augmentation. It begins with the weights of ``start``, another base model or the content of a safetensors
-    file, as far as ``parts`` say, which also say what trains; ``until`` ends it after that epoch of its recipe. The
-    card says how it does on ``scored_on``. ``rounded`` weights are numbers of 16 bits, so that what is kept so small is
-    what was measured. ``name``, ``scored_on`` and ``device`` are no part of the key. Raises ``SourceError`` if the
-    string names no model, or one with weights.
+    ``source`` is a model string without weights, ``samples`` its training data, ``seed`` decides initialisation, order
+    and augmentation. It begins with the weights of ``start``, another base model or the content of a safetensors file,
+    as far as ``parts`` say, which also say what trains; ``until`` ends it after that epoch of its recipe. The card has
+    its accuracy on ``scored_on``. ``rounded`` weights are numbers of 16 bits, so that the small file has exactly the
+    weights that were measured. ``name``, ``scored_on`` and ``device`` are not part of the key. Raises ``SourceError``
+    if the string does not name a model, or names one with weights.
     """
 
     source: str
@@ -112,7 +112,7 @@ class BaseModel(TrainingTask):
 
     @property
     def _architecture(self) -> str:
-        """A hash of what is built, and of how."""
+        """A hash of the architecture, and of the code that builds it."""
         if self._parsed.runs_code:  # which may have changed
             own = self._parsed.file.read_bytes() if self._parsed.file is not None else b""
             return _hash(self._built, own, hash_code(self._parsed, self._built.model))
@@ -124,7 +124,7 @@ class BaseModel(TrainingTask):
 
     @property
     def start_key(self) -> str | None:
-        """A hash of what it starts from."""
+        """A hash of the weights that it starts from."""
         if isinstance(self.start, bytes):
             return f"weights {hashlib.sha256(self.start).hexdigest()[:20]}"
         return self.start.key if self.start is not None else None
@@ -136,7 +136,7 @@ class BaseModel(TrainingTask):
 
     @property
     def where(self) -> str:
-        """What is trained, in words."""
+        """The training, in words."""
         until = f", to epoch {self.until}" if self.until is not None else ""
         return f"training {self.name or self._parsed.name} on {self.samples.name}, seed {self.seed}{until}"
 
@@ -155,7 +155,7 @@ class BaseModel(TrainingTask):
         return f"{replace(self, until=None, rounded=False).key}-{self.device.replace(':', '-')}"
 
     def run(self, activations: Activations) -> Outcome:
-        """Train it: the card, and the weights. What was begun before and killed goes on."""
+        """Train it: the card, and the weights. A training that was killed continues."""
         begun = time.perf_counter()
         try:
             if activations.disk is None:
@@ -191,7 +191,7 @@ class BaseModel(TrainingTask):
         """Train it: the card, and the weights. ``watch`` is that of ``Training``.
 
         The ``folder`` has its checkpoints, and one process at a time; they stay, to be removed once the outcome is
-        kept. Raises what ``Training`` raises.
+        kept. Raises the errors of ``Training``.
         """
         built = self._built
         start = self.start
@@ -226,7 +226,7 @@ class BaseModel(TrainingTask):
         return Outcome(card, to_safetensors(model))
 
     def lost(self, reason: str) -> Outcome:
-        """Return a failure for which nobody is left to say more."""
+        """Return the failure of a training whose worker has died."""
         return Outcome(self._card("failed", 0.0) | {"error": reason, "traceback": ""})
 
     def _card(self, status: str, seconds: float) -> dict[str, object]:
@@ -257,7 +257,7 @@ class BaseModel(TrainingTask):
         }
 
     def network(self, tensors: bytes) -> Network:
-        """Make the trained network of its weights."""
+        """Make the trained network from its weights."""
         built = self._built
         with torch.random.fork_rng(devices=[]):
             model = built.factory()
@@ -303,7 +303,7 @@ def _hash_of_library(source: str) -> str:
 
 
 def _shape(model: nn.Module) -> list[object]:
-    """Return what a model consists of, whatever the version of torch says of it.
+    """Return the structure of a model, whatever its ``repr`` in this version of torch.
 
     Its modules, and its tensors' shapes.
     """
@@ -319,7 +319,7 @@ _CHUNK = 256  #: images at a time, which decides the last bits of the outputs
 
 
 def score_network(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> dict[str, Any]:
-    """Accuracy on samples, a fraction with its 95 % interval, overall and by class name; plain values.
+    """Return the accuracy on samples, a fraction with its 95 % interval, overall and by class name.
 
     The model is one in evaluation mode. Raises ``DataError`` if it has fewer outputs than the samples have classes.
     """

@@ -1,7 +1,7 @@
 """Recipes of training by name: those of the papers, exact, and the fast ones of this project.
 
 bansal2021 appendix A.2; oxford2025 section 3; smith2024 appendices B.1 and C.2; SimCLR is Chen et al. 2020,
-arXiv:2002.05709, appendix B.9. What a paper does not say is ours, and said here.
+arXiv:2002.05709, appendix B.9. Settings that a paper does not give are ours, and marked here.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The Oxford thesis of 2025: what the paper did is said in ``experiments``."""
+"""The Oxford thesis of 2025: ``experiments`` describes its experiments."""
 
 from suture_papers.oxford2025.experiments import STUDIES
 

@@ -1,10 +1,10 @@
-"""Can the stitch alone learn the trait? The control of section 3, and what it leaves of sections 4.2 and 4.3.
+"""Whether the stitch alone can learn the trait: the control of section 3, and its effect on sections 4.2 and 4.3.
 
-oxford2025 stitches untrained networks, finds that they "cannot learn the traits", and reads what stitched networks know
-as knowledge of their halves. That control is as good as the fit of its stitch. So the same seams of the same untrained
-networks are fitted by the paper's recipe at its full length, at ``TIMES`` as many steps where much was to be had, and
-until the fit has converged; and the traits are located once more by what trained networks know *beyond* untrained ones
-fitted alike.
+oxford2025 stitches untrained networks, finds that they "cannot learn the traits", and attributes the knowledge of
+stitched networks to their halves. That control is as good as the fit of its stitch. So the same seams of the same
+untrained networks are fitted by the paper's recipe at its full length, at ``TIMES`` as many steps where much was to be
+had, and until the fit has converged; and the traits are located once more by what trained networks know *beyond*
+untrained ones fitted alike.
 """
 
 from dataclasses import replace
@@ -54,7 +54,7 @@ def plan_alone(scale: Scale) -> list[Part]:
 
 
 def claim_alone() -> tuple[Claim, ...]:
-    """Return the claims: what untrained networks learn, and what trained ones know beyond it."""
+    """Return the claims on what untrained networks learn, and on the knowledge of trained ones beyond it."""
     of_stitch = (
         ("the paper's recipe, at all cuts", replace(_UNTRAINED, fit=_WHOLE), _RECIPE, True),
         (f"the paper's recipe of {TIMES} times {_STEPS} steps, at {SEAM}", _at_seam(_LONGER), _RECIPE, False),
@@ -94,7 +94,7 @@ def _trained(sender: str, fit: str) -> Where:
 
 
 def _beyond(layer: str, cuts: str) -> PerUnit:
-    """Return what a network that learned trucks in one layer conveys of them beyond an untrained one, at some cuts."""
+    """Return the share of trucks that a network trained in one layer conveys beyond an untrained one, at some cuts."""
     known = replace(_trained(f"cnn trucks in {layer}", "default"), receiver_cut=cuts)
     return Difference(Mean("stitched", known), Mean("stitched", replace(_UNTRAINED, receiver_cut=cuts)))
 

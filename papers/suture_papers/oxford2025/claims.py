@@ -349,7 +349,7 @@ def claim_controlled() -> tuple[Claim, ...]:
 
 
 def _claim_learned(words: str, where: Where, fitted: str, fit: str, decided: bool) -> list[Claim]:
-    """Return what untrained networks learn of a trait: at most ``CHANCE`` if that is ``decided``."""
+    """Return the claims on a trait in untrained networks: at most ``CHANCE`` if that is ``decided``."""
     by = "" if fit == _FITS["default"] else ", by the paper's recipe"
     statement = f"untrained networks: accuracy on {words}{by}"
     settings: dict[str, Any] = {"unit": "%", "roles": ROLES[fitted], "fit": "default" if not by else fit}

@@ -72,7 +72,7 @@ def claim_dominated() -> tuple[Claim, ...]:
 
 
 def _report_compared(measure: str, of: str, words: str, two: list[Where], source: str, paper: str) -> Claim:
-    """Return a report of two means: their ratio, or the difference of what may be negative.
+    """Return a report of two means: their ratio, or their difference if the measure may be negative.
 
     ``of`` is the measure's unit.
     """

@@ -57,7 +57,7 @@ class Combinations(Variant):
 
     @property
     def summary(self) -> str:
-        """What is told apart."""
+        """The name of the variant."""
         return "combinations"
 
     def change(self, samples: Samples, data: Data) -> Samples:
@@ -83,7 +83,7 @@ class Emphasised(Variant):
 
     @property
     def summary(self) -> str:
-        """What is emphasised."""
+        """The name of the emphasised part."""
         return f"emphasising {self.of}"
 
     def change(self, samples: Samples, data: Data) -> Samples:
@@ -105,7 +105,7 @@ def seeds_of(scale: Scale) -> tuple[int, ...]:
 
 
 def plan_specialists(scale: Scale) -> list[Part]:
-    """Return the general networks, what is made of each, the seams of its specialists, and how well each does."""
+    """Return the general networks, their specialists, the seams of these, and the accuracy of each."""
     data = Combinations()(scale.whole("mnist+cifar10"))
     label = find_marked(data)
     digit, picture = divmod(label, 10)
@@ -151,7 +151,7 @@ def _plan_accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Be
 
 
 def claim_specialists() -> tuple[Claim, ...]:
-    """Reports: the expert at each cut, less the fine-tuned network, and every network by itself."""
+    """Report the expert at each cut, less the fine-tuned network, and every network by itself."""
     made = list[Claim]()
     roles = Roles("images of the marked combination and as many others", "test images", "the fine-tuned network")
     for score, words in ((MARKED, "the marked combination"), ("accuracy", "all combinations")):

@@ -107,7 +107,7 @@ def _is_measured(chart: Chart) -> bool:
 
 
 def _said(charts: Sequence[Chart], missing: Sequence[str]) -> str:
-    """Say what lines and bands are, and of how many pairs, and which panels are missing."""
+    """Describe lines and bands, the number of pairs, and the missing panels."""
     lines = [line for chart in charts for measure in chart.measures for line in measure.lines]
     found: set[int] = set()
     for chart in charts:
@@ -174,7 +174,7 @@ def _width(chart: Chart) -> float:
 
 
 def _fill(part: SubFigure, row: Sequence[Chart], width: float, several: Mapping[str, int], maps: int) -> list[Any]:
-    """Draw a row, and return what was drawn: axes, or heat maps; what is alone is as wide as its like in other rows.
+    """Draw a row, and return its axes or heat maps; a panel alone is as wide as its like in other rows.
 
     ``several`` says of each kind of panel how many are beside each other.
     """

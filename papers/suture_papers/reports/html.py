@@ -1,4 +1,4 @@
-"""The studies of a report: what each asks, its claims with their verdicts, its figure and what it cost."""
+"""The studies of a report: the question of each, its claims with their verdicts, its figure and its cost."""
 
 from dataclasses import replace
 from functools import partial
@@ -97,7 +97,7 @@ def _interval(figure: Figure | None) -> str:
 
 
 def card(result: Result) -> dict[str, list[str]]:
-    """Say what a study cost, by what its card says."""
+    """Return the cost of a study, from its card."""
     kept = result.card
     failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ", none failed"
     failed += f"; {count:,} had not converged, and what they reach is a bound" if (count := count_open(result)) else ""

@@ -1,4 +1,4 @@
-"""The networks that there are, what training those of the experiments takes, and what they reach, for the terminal."""
+"""The available networks, the cost of training those of the experiments, and their accuracy, for the terminal."""
 
 import inspect
 import textwrap
@@ -86,7 +86,7 @@ def networks_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def networks_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Say what each network takes, with the default, and how it prepares images."""
+    """Describe the arguments of each network, with the default, and how it prepares images."""
     lines = []
     for row in rows:
         arguments = ", ".join(f"{key}={value}".replace(" ", "") for key, value in row["arguments"].items())
@@ -106,7 +106,7 @@ def _prepared(preprocess: dict[str, Any]) -> str:
 
 
 def ledger_text(entries: Iterable[Entry], width: int = 80) -> str:
-    """Say what training each network takes, for which experiments, and how it differs from the papers'.
+    """Describe the training cost of each network, its experiments, and how it differs from the papers'.
 
     ``width`` is that of the screen, in characters.
     """
@@ -136,7 +136,7 @@ def _trained(entry: Entry) -> str:
 
 
 def total_words(entries: Sequence[Entry], workers: int) -> str:
-    """Say what all takes together, and whether it fits the budget."""
+    """Describe the total cost, and whether it fits the budget."""
     total = record(entries, workers)
     each = f"{total['networks']} networks" if total["networks"] != 1 else "1 network"
     fits = (

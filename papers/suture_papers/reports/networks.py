@@ -1,4 +1,4 @@
-"""Networks, how they are trained and what they can do, for the terminal."""
+"""Networks, their training and their accuracy, for the terminal."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ def recipes_table(recipes: dict[str, Recipe]) -> Table:
 
 
 def card_parts(card: Record) -> list[Any]:
-    """Describe a trained network: what it is, its accuracy with intervals, for every class, and what it took."""
+    """Describe a trained network: its card, its accuracy with intervals, for every class, and its cost."""
     parts: list[Any] = [_what(card)]
     for scored in card["scores"]:
         parts += ["", _accuracy(scored), "", classes_table(scored["classes"])]

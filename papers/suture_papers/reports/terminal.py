@@ -1,4 +1,4 @@
-"""The papers' experiments for the terminal: what there is, what it takes, and what was decided."""
+"""The papers' experiments for the terminal: the list, their cost, and their verdicts."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +72,7 @@ def bound(claim: Claim) -> str:
 
 
 def studies_table(studies: Iterable[Study]) -> Table:
-    """Show a line for each study: its id, its place in the paper, what it is, and what it needs."""
+    """Show a line for each study: its id, its place in the paper, its title, and its needs."""
     rows: list[tuple[Text | str, ...]] = []
     paper = ""
     for study in studies:
@@ -96,7 +96,7 @@ def study_record(study: Study) -> Record:
 def counts_text(
     studies: Sequence[Study], counts: Mapping[str, Count | str], times: Mapping[str, Record], width: int
 ) -> str:
-    """Say what each study takes at a scale; in place of a count may be the reason why there is none.
+    """Describe the size of each study at a scale; in place of a count may be the reason why there is none.
 
     ``times`` are cards of studies that were run at the scale, ``width`` that of the screen, in characters.
     """
@@ -139,7 +139,7 @@ def _time(card: Record | None) -> str:
 
 
 def _total(counts: Sequence[Count | str], times: Mapping[str, Record]) -> str:
-    """Return all together, what is shared counted once."""
+    """Describe the total, with shared networks counted once."""
     there = [found for found in counts if not isinstance(found, str)]
     networks = {key for found in there for key in found.keys}
     return (
@@ -149,7 +149,7 @@ def _total(counts: Sequence[Count | str], times: Mapping[str, Record]) -> str:
 
 
 def count_record(study: Study, found: Count | str, card: Record | None) -> Record:
-    """Say what a study takes, as plain values; ``measured_seconds`` are those of its card."""
+    """Return the size of a study, as plain values; ``measured_seconds`` are those of its card."""
     if isinstance(found, str):
         return {"id": study.id, "error": found}
     return {
@@ -194,7 +194,7 @@ def ledger_text(studies: Iterable[Study], results: Mapping[str, Sequence[Decided
 
 
 def tally(studies: Sequence[Study], results: Mapping[str, Sequence[Decided] | None]) -> str:
-    """Say how many studies were run, and what became of them; of several claims the worst counts."""
+    """Report how many studies were run, and their verdicts; of several claims the worst counts."""
     verdicts = [verdict_of(tuple(decided)) for study in studies if (decided := results[study.id]) is not None]
     said = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts)))
     return f"{len(verdicts)} of {len(studies)} experiments were run" + (f": {said}" if said else "")
@@ -223,13 +223,13 @@ def claim_record(claim: Claim) -> Record:
 
 
 def count_open(result: Result) -> int:
-    """Count the trials of a study whose fit had not converged, of fits that can say so; what they reach is a bound."""
+    """Count the trials of a study whose fit had not converged, of fits that can say so; their results are bounds."""
     table = result.tables.get(TRIALS)
     return 0 if table is None else int(not_converged(table.drop_duplicates("trial")).sum())
 
 
 def took_words(result: Result) -> str:
-    """Say what a study took, of its card."""
+    """Describe the cost of a study, from its card."""
     card: Mapping[str, Any] = result.card
     failed = f", {card['failed']} failed" if card["failed"] else ""
     failed += f", {count:,} not converged" if (count := count_open(result)) else ""

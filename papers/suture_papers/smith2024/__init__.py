@@ -1,4 +1,4 @@
-"""Smith & Marcu 2024: what the paper did is said in ``experiments``."""
+"""Smith & Marcu 2024: ``experiments`` describes the paper's experiments."""
 
 from suture_papers.smith2024.experiments import STUDIES
 

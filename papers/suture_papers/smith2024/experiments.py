@@ -48,7 +48,7 @@ RANK = Where(COMPLEXITIES, measure="numerical rank")
 
 
 def tell_small(which: str, fit: str = "at its full length") -> tuple[str, ...]:
-    """Return what differs at small scale, and which seams the published fit is run at, how long."""
+    """Return the deviations at small scale, with the seams and the length of the published fit."""
     return (
         "Stitches are fitted and scored on 10,000 images each.",
         f"The published fit, {fit}, is run {which}.",

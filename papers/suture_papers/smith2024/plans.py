@@ -1,4 +1,4 @@
-"""What the studies of smith2024 measure: curves over its five cuts, of networks that see colours, digits or both."""
+"""The plans of the studies of smith2024: curves over its five cuts, of networks that see colours, digits or both."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -76,7 +76,7 @@ def _plan_published(
 
 
 def plan_ranks(scale: Scale) -> list[Part]:
-    """Plan the trials of smith-4.1 by the default fit, and the ranks of what they make of the score data."""
+    """Plan the trials of smith-4.1 by the default fit, and the ranks of the stitched score data."""
     data = scale.data("mnist", Correlated())
     made: list[Part] = []
     for kind in COLOURS:

@@ -1,7 +1,7 @@
 """Random changes of the images of a batch, each image its own, so that a network is trained on more than it is given.
 
-Images are raw, ``(n, C, H, W)``, uint8 in 0..255 or floats in [0, 1], on any device, and keep their size. What is drawn
-is drawn on the CPU and moved, so that the same generator gives the same crops and colours on every device.
+Images are raw, ``(n, C, H, W)``, uint8 in 0..255 or floats in [0, 1], on any device, and keep their size. Random
+numbers are drawn on the CPU and moved, so that the same generator gives the same crops and colours on every device.
 
 Crops and mirroring for supervised training are those of He et al. 2016, *Deep Residual Learning for Image Recognition*,
 arXiv:1512.03385, section 4.2. The views of contrastive training are those of Chen et al. 2020, *A Simple Framework for
@@ -87,7 +87,7 @@ class SimCLRView(Augmentation):
     flip: bool = True
 
     def __call__(self, images: Tensor, random: torch.Generator) -> Tensor:
-        """One view of each image, as floats in [0, 1].
+        """Return one view of each image, as floats in [0, 1].
 
         Raises ``DataError`` for images that are neither grey (1 channel) nor coloured (3).
         """
@@ -127,7 +127,7 @@ def mirror(images: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _shift(images: Tensor, border: int, top: Tensor, left: Tensor) -> Tensor:
-    """Each image's part at ``top``, ``left`` (n,), of its own size, of the image with a border of zeros.
+    """Return each image's part at ``top``, ``left`` (n,), of its own size, of the image with a border of zeros.
 
     A window on each place in memory, as a view, of which one is copied for each image and channel: five times as fast
     as reading single pixels.
@@ -144,7 +144,7 @@ def _shift(images: Tensor, border: int, top: Tensor, left: Tensor) -> Tensor:
 def random_boxes(
     n: int, height: int, width: int, area: tuple[float, float], ratio: tuple[float, float], random: torch.Generator
 ) -> Box:
-    """Random parts of ``n`` images: area uniform, ratio of width to height uniform in its logarithm, place uniform.
+    """Draw parts of ``n`` images: area uniform, ratio of width to height uniform in its logarithm, place uniform.
 
     The first of ten draws that fits into the image; if none does, its middle, as wide or as high as ``ratio`` lets
     it be. This is torchvision's ``RandomResizedCrop.get_params``.
@@ -163,7 +163,7 @@ def random_boxes(
 
 
 def resize(images: Tensor, boxes: Box) -> Tensor:
-    """One part of each float image ``(n, C, H, W)`` in [0, 1], resized to ``H`` × ``W`` (bilinear).
+    """Resize one part of each float image ``(n, C, H, W)`` in [0, 1] to ``H`` × ``W`` (bilinear).
 
     A part is never larger than the image, so that there is nothing to smooth against aliasing.
     """
@@ -177,9 +177,9 @@ def resize(images: Tensor, boxes: Box) -> Tensor:
 
 
 def _interpolate(start: Tensor, length: Tensor, side: int) -> Tensor:
-    """Return what each of ``side`` pixels takes from each of ``side``, ``(n, side, side)``.
+    """Return the weights of input pixels in each output pixel of a line of ``side``, ``(n, side, side)``.
 
-    Those from ``start`` on only.
+    Only the ``length`` input pixels from ``start`` on count.
     """
     pixels = torch.arange(side, device=start.device)
     at = (pixels + 0.5) * (length / side)[:, None] - 0.5
@@ -188,22 +188,22 @@ def _interpolate(start: Tensor, length: Tensor, side: int) -> Tensor:
 
 
 def brighten(images: Tensor, factors: Tensor) -> Tensor:
-    """Brightness times a factor of its own for each image: a mixture with black."""
+    """Multiply the brightness of each image by a factor of its own: a mixture with black."""
     return (images * _per_image(factors, images)).clamp(0, 1)
 
 
 def scale_contrast(images: Tensor, factors: Tensor) -> Tensor:
-    """Contrast times a factor of its own for each image: a mixture with the image's mean grey."""
+    """Multiply the contrast of each image by a factor of its own: a mixture with the image's mean grey."""
     return _mix(images, turn_grey(images).mean((1, 2, 3), keepdim=True), factors)
 
 
 def saturate(images: Tensor, factors: Tensor) -> Tensor:
-    """Saturation times a factor of its own for each image: a mixture with the grey image."""
+    """Multiply the saturation of each image by a factor of its own: a mixture with the grey image."""
     return images if images.shape[1] == 1 else _mix(images, turn_grey(images), factors)
 
 
 def turn_hue(images: Tensor, shifts: Tensor) -> Tensor:
-    """Hue turned by a share of the circle of its own for each image; value and saturation stay."""
+    """Turn the hue of each image by its own share of the circle; value and saturation stay."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.unbind(1)
@@ -231,6 +231,6 @@ def _mix(images: Tensor, others: Tensor, factors: Tensor) -> Tensor:
 
 
 def _per_image(values: Tensor, images: Tensor) -> Tensor:
-    """One value ``(n,)`` for each image, as images are; numbers in the images' type."""
+    """Return one value ``(n,)`` for each image in the shape of images; numbers in the images' type."""
     kind = images.dtype if values.is_floating_point() else values.dtype
     return values.to(images.device, kind).view(-1, 1, 1, 1)

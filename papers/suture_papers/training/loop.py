@@ -41,14 +41,14 @@ Watch = Callable[[int, int, Sequence[float]], None]
 def train(build: Callable[[], nn.Module], samples: Samples, recipe: Recipe, seed: int, **settings: Any) -> nn.Module:
     """Build a network and train it on the samples, from a seed; in evaluation mode, on the CPU.
 
-    ``settings`` are those of ``Training``, which also says what is raised.
+    ``settings`` are those of ``Training``, which also lists the errors.
     """
     return Training(build, samples, recipe, seed, **settings).run()
 
 
 @dataclass
 class TrainingProgress:
-    """How far a training is.
+    """The progress of a training.
 
     Steps done, the mean loss of each epoch in nats, the sum and number of the losses of the epoch that has begun, and
     the seconds that it took: of time, and of this process's processors.
@@ -62,7 +62,7 @@ class TrainingProgress:
 
 
 class Training:
-    """A training that can stop and go on; ``progress`` says how far it is.
+    """A training that can stop and continue; ``progress`` has its state.
 
     ``start`` gives tensors of another network to begin with, ``parts`` says which are taken and what trains. Raises
     ``NetworkError`` if they do not fit the network; ``run`` raises ``FitError`` if the loss is not finite.
@@ -183,7 +183,7 @@ class Training:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """What ``undisturbed`` sets, and generators of our own."""
+        """Apply the settings of ``undisturbed``, with generators of our own."""
         cuda = self.device.type == "cuda"
         with undisturbed(), torch.random.fork_rng(devices=[torch.cuda.current_device()] if cuda else []):
             yield
@@ -215,7 +215,7 @@ class Checkpoints:
     def save(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: TrainingProgress, *, keep: bool
     ) -> None:
-        """Write where the training is; the checkpoint before goes, unless it was to be kept."""
+        """Write the state of the training; the previous checkpoint is removed, unless it was to be kept."""
         tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
         for name, parameter in model.named_parameters():
             for kind, moment in optimiser.state.get(parameter, {}).items():
@@ -233,7 +233,7 @@ class Checkpoints:
         self._last = None if keep else path
 
     def load_newest(self, at_most: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingProgress | None:
-        """Put a training back to where its newest checkpoint of at most that step is, if there is one."""
+        """Restore a training from its newest checkpoint of at most that step, if there is one."""
         found = {step: path for step, path in find_checkpoints(self.folder).items() if step <= at_most}
         if not found:
             return None
@@ -270,7 +270,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         content = path.read_bytes()
         if not is_sound(content):
-            raise ValueError("it is not what was written")
+            raise ValueError("it has changed since it was written")
         tensors, length = load(content), int.from_bytes(content[:8], "little")
         return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["suture"]), tensors
     except (OSError, SafetensorError, LookupError, ValueError) as error:
@@ -283,7 +283,7 @@ _LEAST = 8  #: channels that a vector of AVX2 holds
 
 
 def choose_layout(model: nn.Module, device: torch.device) -> torch.memory_format:
-    """Channels last, or the plain layout where PyTorch would write past the end of a gradient.
+    """Return channels last, or the plain layout where PyTorch would write past the end of a gradient.
 
     On processors without AVX-512, torch 2.14.1's gradient of the weights of a strided 1×1 convolution of 2 to 7 input
     channels overruns its memory in channels last: it crashes, or worse, does not. Residual networks narrower than 8

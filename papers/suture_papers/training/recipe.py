@@ -1,6 +1,6 @@
 """A recipe: the fixed settings by which a network is trained; and which parts of it train.
 
-What they are made of is here too. An objective is the loss that training lowers; it may give the network another head
+Their parts are here too. An objective is the loss that training lowers; it may give the network another head
 while it trains (``attach``) and takes it away at the end (``detach``). A penalty is added to the loss, pruning
 sets weights to zero now and then, and a plateau ends training early. Losses are means over the batch, in nats.
 
@@ -40,14 +40,14 @@ View = Callable[[], Tensor]
 
 @keyed_as("Objective")
 class Objective(ABC):
-    """What training lowers."""
+    """The objective that training lowers."""
 
     def attach(self, model: nn.Module) -> nn.Module:
-        """Make the model what is trained, changing the model itself; random weights are torch's global generator's."""
+        """Turn the model into the module that trains, in place; random weights come from torch's global generator."""
         return model
 
     def detach(self, trained: nn.Module) -> nn.Module:
-        """Give the model back from what was trained; this changes what was trained."""
+        """Return the model from the module that was trained, which is changed in place."""
         return trained
 
     @abstractmethod
@@ -142,7 +142,7 @@ def nt_xent(projections: Tensor, temperature: float) -> Tensor:
 
 
 class _Projection(nn.Sequential):
-    """Linear-ReLU-Linear in the place of a layer, kept in a tuple so that it is no submodule and never trains."""
+    """Linear-ReLU-Linear in the place of a layer, kept in a tuple so that it is not a submodule and never trains."""
 
     def __init__(self, last: nn.Linear, outputs: int) -> None:
         super().__init__()
@@ -314,11 +314,11 @@ class Recipe:
 @keyed_as("Parts")
 @dataclass(frozen=True)
 class Parts:
-    """What of a network trains, and what it takes from the network that it starts from, if it starts from one.
+    """The parts of a network that train, and those that it takes from the network that it starts from, if any.
 
     Each is a tuple of names of modules or tensors, with wildcards (``fc1``, ``layer1``, ``layer*.0``); a module's name
-    stands for all inside it. ``trained`` and ``frozen`` say the same from either side, so one of them may be given;
-    without either, all trains. ``taken`` is all by default. Raises ``NetworkError`` if both are given.
+    stands for all inside it. ``trained`` and ``frozen`` describe the same from either side, so one of them may be
+    given; without either, all trains. ``taken`` is all by default. Raises ``NetworkError`` if both are given.
     """
 
     trained: tuple[str, ...] = ()
@@ -379,7 +379,7 @@ def _paths_of(name: str) -> list[str]:
 
 
 def set_modes(model: nn.Module, training: set[str]) -> None:
-    """Put what trains into training mode and the rest, whose parameters get no gradients, into evaluation mode.
+    """Put the parts that train into training mode and the rest, without gradients, into evaluation mode.
 
     A module without tensors, such as a dropout, goes with the module around it; one of whose buffers one is frozen, as
     a BatchNorm of which only the weight was named, would change it in training mode, and so stays in evaluation mode.

@@ -164,7 +164,7 @@ def test_wrong_input_is_said_before_any_work(run: Run, tmp_path: Path, monkeypat
     monkeypatch.setattr("suture_papers.base.scale.load_data", work)
     for line, offender in (
         ("run oxford-6.1 --out run --data half", "--data half has no folder cifar10"),
-        ("studies --scale tiny --only smith-C5 --results nowhere", "--results nowhere is no folder"),
+        ("studies --scale tiny --only smith-C5 --results nowhere", "--results nowhere is not a folder"),
     ):
         code, out, err = run(line)
         assert (code, out) == (2, ""), line
@@ -275,7 +275,7 @@ def test_pages_are_written_and_checked(run: Run, kept: Path, tmp_path: Path) -> 
         (papers / f"{study}.md").write_text(f"# By hand\n<!-- study: {study} -->\n<!-- end -->\n")
     line = "claims --results kept --page claims.md --papers papers"
     code, _, err = run(f"{line} --check")
-    assert (code, err.count("is not what the tables give")) == (1, 48)
+    assert (code, err.count("does not match the tables")) == (1, 48)
     assert not (tmp_path / "claims.md").exists()
     assert run(line)[0] == 0
     assert run(f"{line} --check") == (0, "", "48 pages as the tables give\n")

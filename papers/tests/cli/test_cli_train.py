@@ -68,7 +68,7 @@ def test_weights_that_were_changed_are_refused(nets: Path, tmp_path: Path) -> No
     content = bytearray((tmp_path / "changed" / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (tmp_path / "changed" / "model.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"model.safetensors is not what was written when its training ended"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors has changed since its training ended"):
         suture.load_network(str(tmp_path / "changed"), example=suture.load_data("digits").example)
 
 
@@ -77,7 +77,7 @@ def test_weights_that_were_changed_are_trained_again_and_not_started_from(nets: 
     (nets / "a/model.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     code, _, err = run(f"{TRAIN} --start a --trained head --lr 1e-9 --out d")
     assert code == 2
-    assert "model.safetensors is not what was written when its training ended" in err
+    assert "model.safetensors has changed since its training ended" in err
     code, _, err = run(f"{TRAIN} --out a")
     assert code == 0, err
     assert "the network in a is damaged, or was changed, and is trained again" in err
@@ -313,12 +313,14 @@ def test_a_network_that_is_not_whole_is_refused(nets: Path, tmp_path: Path) -> N
     with pytest.raises(SourceError, match="has no whole trained network: it lacks done"):
         parse_source(str(tmp_path))
     (tmp_path / "done").write_text("")
-    with pytest.raises(CheckpointError, match="done is not what was written when its training ended"):
+    with pytest.raises(CheckpointError, match="done has changed since its training ended"):
         parse_source(str(tmp_path))
     for name in ("card.json", "model.safetensors", "done"):
         (tmp_path / name).write_bytes((nets / "a" / name).read_bytes())
     (tmp_path / "card.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"card\.json is not what was written .*; copy it again, or train"):
+    with pytest.raises(
+        CheckpointError, match=r"card\.json has changed since its training ended, .*; copy it again, or train"
+    ):
         parse_source(str(tmp_path))
 
 

@@ -329,7 +329,7 @@ def test_rates_below_0_and_no_numbers_are_refused(optimiser, rate):
 @each("settings", [{"steps": 1.5}, {"batch": 1.5}], ids=str)
 @each("fit", [TaskLoss, Quick])
 def test_numbers_of_steps_and_samples_are_whole(fit, settings):
-    with pytest.raises(FitError, match=rf"{fit.__name__}: {next(iter(settings))}=1.5 is no whole number"):
+    with pytest.raises(FitError, match=rf"{fit.__name__}: {next(iter(settings))}=1.5 is not a whole number"):
         fit(**settings)
 
 

@@ -127,11 +127,11 @@ def test_a_network_of_a_store_is_a_model(run: Run, trained: Store) -> None:
 
 def test_wrong_input(run: Run, folder: Path) -> None:
     for line, offender in (
-        ("zoo train --out x --data nowhere", "--data nowhere is no folder"),
+        ("zoo train --out x --data nowhere", "--data nowhere is not a folder"),
         ("zoo train --out x --only nix", "--only nix suits no network"),
         ("zoo train --out x --seeds 7", "--seeds 7: none of these"),
         ("zoo table nowhere", "nowhere does not exist"),
-        ("zoo table data/mnist/test.parquet", "is no table of networks"),
+        ("zoo table data/mnist/test.parquet", "is not a table of networks"),
     ):
         code, out, err = run(line)
         assert (code, out) == (2, ""), line
@@ -190,7 +190,7 @@ def test_a_table_is_read_as_it_was_written(trained: Store, tmp_path: Path) -> No
     pd.testing.assert_frame_equal(inventory.load(tmp_path / "t.parquet"), table)
     (tmp_path / "cut").write_bytes((tmp_path / "t.parquet").read_bytes()[:100])
     for path in ("cut", "gone"):
-        with pytest.raises(DataError, match="is no table"):
+        with pytest.raises(DataError, match="is not a table"):
             inventory.load(tmp_path / path)
 
 

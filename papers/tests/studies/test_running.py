@@ -193,10 +193,10 @@ def test_what_is_beside_is_made_again_for_other_trials(tiny: Scale, tmp_path: Pa
 
 def test_a_stitched_network_that_is_not_there_is_named(tiny: Scale, tmp_path: Path) -> None:
     """One that the study does not plan, and one whose trial failed."""
-    with pytest.raises(DataError, match=r"is not among what was measured; add it to the study's plan"):
+    with pytest.raises(DataError, match=r"was not measured; add it to the study's plan"):
         run_study(study(first_trials, partial(joined, made=[], fit=Random())), tiny, tmp_path)
     broken = (partial(first_trials, fit=Broken()), partial(joined, made=[], fit=Broken()))
-    with pytest.raises(DataError, match=r"failed, whose stitched .*\(FitError: broken\).*again with --retry"):
+    with pytest.raises(DataError, match=r"failed, and its stitched .*\(FitError: broken\).*again with --retry"):
         run_study(study(*broken), tiny, tmp_path)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @command(
     "compare",
     model_option("first", metavar="SENDER"),
-    model_option("second", metavar="RECEIVER", help="likewise"),
+    model_option("second", metavar="RECEIVER", help="named as the sender is"),
     *data_options(required=True),
     option(
         "--by",
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
         choices=("flattened", "pixels", "mean", "first", "last"),
         default="flattened",
         metavar="HOW",
-        help="flattened (an image is a sample), mean, first or last (likewise, by the mean over positions, or the "
-        "first or last token), or pixels (every position of a map and every token is one)",
+        help="flattened (an image is a sample), mean, first or last (an image is a sample: the mean over its "
+        "positions, or its first or last token), or pixels (every position of a map and every token is a sample)",
     ),
     option(
         "--permutations",
         type=at_least(0),
         default=199,
         metavar="N",
-        help="how many, at least, say what each index is by chance; 0 for none, which is quicker",
+        help="least number of permutations that estimate each index by chance; 0 for none, which is quicker",
     ),
     option("--beside", metavar="RUN", help="folder of a run that stitched the same networks"),
     DEVICE,
-    out_option(f"folder for {SIMILARITIES} and its figure (.png, .pdf, .svg); for those of --beside, too"),
+    out_option(f"folder for {SIMILARITIES} and its figure (.png, .pdf, .svg), and for those of --beside"),
     PREPROCESS,
     TRUST,
     JSON,
@@ -74,7 +74,7 @@ def compare(chosen: Namespace) -> int:
     """Compute similarity indices of every pair of cuts of two networks.
 
     Compare every cut of a network with every cut of another by indices of similarity, on the same images, and train
-    nothing. With --beside the values are put beside what stitching the two measured.
+    nothing. With --beside the values are put beside the stitching results of the two.
     """
     from suture.measurement.compare import beside, compare
     from suture.measurement.tables import table as tables

@@ -1,4 +1,4 @@
-"""``suture completion``: the script by which a shell asks argcomplete what may come next."""
+"""``suture completion``: the script by which a shell asks argcomplete for completions."""
 
 from argparse import Namespace
 
@@ -15,7 +15,7 @@ from suture.cli.options import command, option
     ),
 )
 def completion(chosen: Namespace) -> int:
-    """Print what lets a shell complete commands and options.
+    """Print the script that lets a shell complete commands and options.
 
     Print the script that lets a shell complete commands, options and their values.
     """

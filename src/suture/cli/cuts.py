@@ -20,8 +20,8 @@ def shape(text: str) -> tuple[int, ...]:
 @command(
     "cuts",
     model_option("model", metavar="MODEL"),
-    option("--shape", type=shape, help="of one raw image, such as 3x224x224, or a number of tokens"),
-    option("--dropped", action="store_true", help="also say which tensors are no cuts, and why"),
+    option("--shape", type=shape, help="shape of one raw image, such as 3x224x224, or number of tokens"),
+    option("--dropped", action="store_true", help="also list the tensors that are not cuts, and why"),
     PREPROCESS,
     TRUST,
     JSON,
@@ -58,7 +58,7 @@ def cuts(chosen: Namespace) -> int:
     refused = "".join(f"; {backend} could not: {reason}" for backend, reason in network.refused.items())
     said = f"{len(network.cuts)} cuts of {network.name} by {network.backend}{refused}, each verified bit for bit"
     if dropped:
-        said += f"; {len(dropped)} other tensors are no cuts" + ("" if chosen.dropped else ", --dropped says why")
+        said += f"; {len(dropped)} other tensors are not cuts" + ("" if chosen.dropped else ", --dropped says why")
     more = ["", dropped_table(network.cuts)] if chosen.dropped and dropped else []
     output.answer(chosen, record, cuts_table(network.cuts), "", said, *more)
     return 0

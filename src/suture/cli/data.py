@@ -1,4 +1,4 @@
-"""``suture data``: what a data set, or a variant of it, has."""
+"""``suture data``: the content of a data set, or of a variant of it."""
 
 from argparse import Namespace
 

@@ -22,7 +22,7 @@ from suture.cli.options import JSON, command
 from suture.common.formatting import say_count
 from suture.common.sizes import cores, in_words, physical_memory
 
-#: What is not needed for measuring: its module, what it is for, and the line that installs it.
+#: Extras that measuring does not need: the module, its purpose, and the line that installs it.
 EXTRAS = (
     ("ray", "a cluster: --on ray", "pip install 'suture[ray]'"),
     ("jinja2", "suture report", "pip install 'suture[report]'"),
@@ -34,7 +34,7 @@ _MARKS = {"ok": "", "optional": "–", "missing": "✗"}
 @final
 @dataclass(frozen=True)
 class Check:
-    """Something that was looked at: what it is, what was found, its state (of ``_MARKS``), and what to do about it."""
+    """A check: its part and name, the finding, its state (of ``_MARKS``), and a remedy."""
 
     part: str
     name: str
@@ -53,24 +53,24 @@ Found = Iterator[tuple[str, ...]]
     examples=("suture doctor",),
 )
 def doctor(chosen: Namespace) -> int:
-    """Say what is there and what is missing: versions, devices, extras.
+    """List versions, devices and extras, and report missing ones.
 
-    List the libraries that are needed with their versions, the devices and their memory, and the extras. Nothing is
-    fetched or changed. The exit code is 0 if all that is needed is there, else 1.
+    List the required libraries with their versions, the devices and their memory, and the extras. Nothing is fetched or
+    changed. The exit code is 0 if nothing required is missing, else 1.
     """
     checks = examine()
     missing = sum(check.state == "missing" for check in checks)
     output.answer(chosen, {"sound": not missing, "checks": [asdict(check) for check in checks]}, *_tables(checks))
     output.say(
-        f"suture: {missing} of what is needed {'is' if missing == 1 else 'are'} missing (✗)"
+        f"suture: {say_count(missing, 'required part')} missing (✗)"
         if missing
-        else "all that is needed is there; what is marked – is for more"
+        else "nothing required is missing; parts marked – are optional"
     )
     return 1 if missing else 0
 
 
 def examine() -> list[Check]:
-    """Look at everything."""
+    """Run all checks."""
     parts = {"versions": _libraries(), "devices": _devices(), "extras": _extras()}
     return [Check(part, *found) for part, checks in parts.items() for found in checks]
 

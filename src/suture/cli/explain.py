@@ -1,4 +1,4 @@
-"""``suture explain``: what a run says in words, and what must not be concluded from it."""
+"""``suture explain``: a run explained in words, and the conclusions that it does not support."""
 
 from argparse import Namespace
 from dataclasses import asdict
@@ -23,7 +23,7 @@ SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"  #: of c
         help="largest penalty at which a stitched network still counts as working; by default 3 pp",
     ),
     option("--chance", type=float, metavar="SCORE", help="the score of guessing, such as 0.1"),
-    option("--full", action="store_true", help="also list what must not be concluded and what was not tried"),
+    option("--full", action="store_true", help="also list conclusions to avoid and measurements that are missing"),
     JSON,
     examples=("suture explain runs/ab", "suture explain runs/ab --margin 1 --full"),
 )
@@ -31,8 +31,8 @@ def explain(chosen: Namespace) -> int:
     """Answer five questions about the run in a folder.
 
     Does it work? Does it need what the sender has learned, what the receiver has learned, the right pairs? Whose
-    mistakes does it make? With --full also what must not be concluded and what was not tried, for which
-    similarities.parquet and complexity.parquet are read if suture compare and suture complexity wrote them there.
+    mistakes does it make? With --full also the conclusions to avoid and the measurements that are missing;
+    for these, similarities.parquet and complexity.parquet are read if suture compare and suture complexity wrote them.
     """
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.explain import explain

@@ -11,9 +11,9 @@ KINDS = ("csv", "parquet", "feather")  #: the keys of ``export.FILES``, which ta
 
 @command(
     "export",
-    option("folder", metavar="FOLDER", help="of a run or of tables; or one table, a parquet file"),
+    option("folder", metavar="FOLDER", help="folder of a run or of tables; or one table, a parquet file"),
     option("--to", choices=KINDS, required=True, help="csv, parquet or feather"),
-    out_option("folder for what is written, by default FOLDER"),
+    out_option("folder for the files; by default FOLDER"),
     JSON,
     examples=(
         "suture export runs/ab --to csv",

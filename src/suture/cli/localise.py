@@ -39,7 +39,7 @@ _SIDES = ("top", "bottom", "left", "right")
         words=[f"{kind}:" for kind in EXAMPLES],
     ),
     model_option("carrier", metavar="CARRIER"),
-    model_option("reference", metavar="REFERENCE", help="likewise, a network without the trait"),
+    model_option("reference", metavar="REFERENCE", help="a network without the trait, named as the carrier is"),
     option(
         "--at",
         metavar="CUTS",
@@ -62,9 +62,9 @@ def localise(chosen: Namespace) -> int:
     """Find the layers of a network in which a trait lies.
 
     Stitch a network that carries a trait to a reference without it, and back, at every cut that both share, with
-    controls, and say between which cuts the trait lies, if both directions agree. The reference stitched to itself is
-    always among the controls: what it shows of the trait, the stitch has taught. What fits the stitch decides the
-    answer: with --fit-variant it is fitted on data that say nothing of the trait.
+    controls, and report between which cuts the trait lies, if both directions agree. The reference stitched to itself
+    is always among the controls: if it shows the trait, the stitch has taught it. The answer depends on the data that
+    fit the stitch: with --fit-variant these can be free of the trait.
     """
     from suture.data.changes import vary
     from suture.measurement.trials.localise import localise
@@ -97,7 +97,7 @@ def localise(chosen: Namespace) -> int:
 
 
 def read_trait(text: str) -> "Callable[[Data], Trait]":
-    """Return what makes of data the trait that a text names.
+    """Return a function that makes the trait that a text names from data.
 
     Raises ``SutureError`` for any other; what it returns raises ``DataError`` if the data have no such class or pixel.
     """
@@ -131,7 +131,7 @@ def read_trait(text: str) -> "Callable[[Data], Trait]":
 
 
 def _half(text: str, side: str, data: "Data") -> Any:
-    """Return what covers one half of the images of the data."""
+    """Return the variant that covers one half of the images of the data."""
     from suture.data.changes import Covered
     from suture.data.samples import check_pictures
 

@@ -1,4 +1,4 @@
-"""The command line: it reads what it is given, runs the command, and answers every error in one place.
+"""The command line: it parses the arguments, runs the command, and answers every error in one place.
 
 ``argparse`` reads the command line. Added to it here: every error is a ``SutureError`` that says how to see the help, a
 mistyped option gets its nearest neighbour, and ``--config FILE`` takes settings from YAML.
@@ -87,7 +87,7 @@ exit codes:
 
 
 class Help(argparse.HelpFormatter):
-    """Help of at most 98 columns in which examples keep their lines and only telling defaults are told."""
+    """Help of at most 98 columns that keeps the lines of examples and shows only informative defaults."""
 
     def __init__(self, prog: str, **settings: Any) -> None:
         super().__init__(prog, **settings | {"width": min(shutil.get_terminal_size().columns, 100) - 2})
@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         self.commands: dict[str, Parser] = {}
 
     def add_commands(self, groups: Mapping[str, Sequence[Command]]) -> None:
-        """Add commands, with a list of them by group in the help: argparse knows no groups of commands."""
+        """Add commands, with a list of them by group in the help, because argparse has no groups of commands."""
         self.usage = f"{self.prog} COMMAND …"
         place = self.add_subparsers(metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS)
         lists = []
@@ -153,7 +153,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{action.option_strings[0]} {value}: {meant}give one of {', '.join(action.choices)}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the arguments; what nobody knows is refused with what was probably meant."""
+        """Parse the arguments; refuse unknown ones, with a suggestion."""
         given = list(sys.argv[1:] if args is None else args)
         if "--config" in self._option_string_actions:
             self._take_config(given)
@@ -178,7 +178,7 @@ class Parser(argparse.ArgumentParser):
         except (OSError, UnicodeDecodeError) as error:
             self.error(f"--config: cannot read {file}: {getattr(error, 'strerror', None) or error}")
         except yaml.YAMLError as error:
-            self.error(f"--config: {file} is no YAML: {error}")
+            self.error(f"--config: {file} is not YAML: {error}")
         if not isinstance(settings, dict):
             self.error(f"--config: {file} has no settings; write one on each line, such as 'seeds: 3'")
         actions = {action.dest: action for action in self._actions if action.dest not in _NO_SETTINGS}
@@ -280,7 +280,7 @@ def _refuse(message: str) -> int:
 
 
 def _fault(error: BaseException) -> str:
-    """Return what is said of an error that nobody foresaw: what it is, and where in whose code."""
+    """Describe an unforeseen error: its class, its message, and the line of code that raised it."""
     places = traceback.extract_tb(error.__traceback__)
     at = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
     said = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
@@ -289,7 +289,7 @@ def _fault(error: BaseException) -> str:
 
 @contextmanager
 def _terminations() -> Iterator[list[int]]:
-    """Have a request to terminate end a command as Ctrl-C does; give a list that is empty until there is one."""
+    """Let a request to terminate end a command as Ctrl-C does; yield a list that is empty until there is one."""
     received: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""``suture stitch``, ``curve`` and ``matrix``, which measure stitches, and ``plan``, which says what runs cost."""
+"""``suture stitch``, ``curve`` and ``matrix``, which measure stitches, and ``plan``, which estimates their cost."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -35,13 +35,13 @@ from suture.common.names import make
 from suture.common.sizes import parse_size
 
 CONTROLS = NameOption("control", also=("default", "none"), many=True)
-_FAMILY = "conv, linear, low-rank,rank=8, …; by default what suits the two shapes"
+_FAMILY = "conv, linear, low-rank,rank=8, …; by default the family that suits the two shapes"
 _FITS = (
-    "how stitches are fitted: converged, quick, task-loss, least-squares, match-activations, best-of, random, or a "
+    "the fit of the stitches: converged, quick, task-loss, least-squares, match-activations, best-of, random, or a "
     "published fit such as bansal2021; quick,steps=100 changes a setting"
 )
 _CONTROLS = "default, none, or names separated by commas; baselines too, such as default,linear-probe"
-_EXTEND = "let the folder --out take the trials of another plan than its own"
+_EXTEND = "add the trials to the folder --out, although another plan made it"
 
 
 _HOW = (
@@ -53,21 +53,24 @@ _HOW = (
         "--fit-samples",
         type=number_or_all,
         metavar="N",
-        help="fit on the first N samples, or on all; by default on 60,000, fewer if networks are dear or the fit quick",
+        help="fit on the first N samples, or on all; by default 60,000, fewer for costly networks or the quick fit",
     ),
-    option("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only"),
+    option("--score-samples", type=at_least(2), metavar="N", help="score only the first N samples"),
     option(
-        "--validate-apart", type=at_least(2), metavar="N", help="validate on N images to score, and score the others"
+        "--validate-apart",
+        type=at_least(2),
+        metavar="N",
+        help="validate on N of the samples to score, and score the others",
     ),
 )  #: what is measured, and how
 
 
 def measuring(written: str) -> tuple[Option, ...]:
-    """Return the options of every command that measures stitches; ``written`` says what the folder is for."""
+    """Return the options of every command that measures stitches; ``written`` describes the content of the folder."""
     return (
         *_HOW,
-        option("--seeds", type=at_least(1, 1000), default=1, metavar="N", help="how many seeds of the stitch"),
-        out_option(f"{written}, and for all that is measured"),
+        option("--seeds", type=at_least(1, 1000), default=1, metavar="N", help="number of seeds of the stitch"),
+        out_option(f"{written}, and for all measurements"),
         *RUNNING,
         option("--extend", action="store_true", help=_EXTEND),
         UNTIL_CONVERGED,
@@ -79,7 +82,7 @@ def measuring(written: str) -> tuple[Option, ...]:
 
 
 def settings_of(chosen: Namespace) -> dict[str, Any]:
-    """Return how to measure: what a plan takes beside networks, cuts and data."""
+    """Return the settings of a plan beside networks, cuts and data."""
     runner_of(chosen)  # refused before anything is loaded
     return {**_named(chosen), "seeds": chosen.seeds}
 
@@ -108,10 +111,10 @@ def seams_of(text: str | None, sides: str) -> list[Any] | None:
 def measure(
     chosen: Namespace, trials: Any, what: str, data: Any, previews: Any = (), draw: Any = None
 ) -> tuple[Any, Path | None]:
-    """Say ``what`` is measured, on which data, and measure it; return the table, and the folder if there is one.
+    """Announce and make a measurement; return the table, and the folder if there is one.
 
-    The plans of ``previews`` are measured and shown before. ``draw`` draws on a terminal what is known so far: given
-    the tables of the previews, and that of the run.
+    ``what`` names the measurement. The plans of ``previews`` are measured and shown before. ``draw`` draws the results
+    so far on a terminal: given the tables of the previews, and that of the run.
     """
     from suture.data.samples import things
     from suture.runs.progress import choose_progress
@@ -147,13 +150,13 @@ def measure(
 @command(
     "stitch",
     model_option("sender", metavar="SENDER"),
-    model_option("receiver", metavar="RECEIVER", help="likewise"),
+    model_option("receiver", metavar="RECEIVER", help="named as the sender is"),
     option(
         "--at", required=True, metavar="CUTS", help="one cut of both, or SENDER_CUT:RECEIVER_CUT if the names differ"
     ),
     *_HOW,
-    option("--seed", type=at_least(0), default=0, metavar="N", help="of the stitch"),
-    out_option("for the stitched network, which suture.load_stitched loads"),
+    option("--seed", type=at_least(0), default=0, metavar="N", help="random seed of the stitch"),
+    out_option("folder for the stitched network, which suture.load_stitched loads"),
     DEVICE,
     PREPROCESS,
     TRUST,
@@ -186,7 +189,7 @@ def stitch(chosen: Namespace) -> int:
 @command(
     "curve",
     model_option("sender", metavar="SENDER"),
-    model_option("receiver", metavar="RECEIVER", help="likewise"),
+    model_option("receiver", metavar="RECEIVER", help="named as the sender is"),
     option(
         "--at",
         metavar="CUTS",
@@ -236,7 +239,9 @@ def plan_curve(chosen: Namespace) -> tuple[Any, str, Any, Any]:
 @command(
     "matrix",
     model_option("senders", nargs="+", metavar="SENDER"),
-    model_option("--into", nargs="+", metavar="RECEIVER", help="likewise; by default the senders"),
+    model_option(
+        "--into", nargs="+", metavar="RECEIVER", help="the receivers, named as senders are; by default the senders"
+    ),
     *CUTS,
     *measuring(pictures("matrix", "table.parquet", "depth.parquet")),
     examples=(
@@ -257,7 +262,7 @@ def matrix(chosen: Namespace) -> int:
 
 
 def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
-    """Return the trials of a matrix, what they are in words, and the data."""
+    """Return the trials of a matrix, their description in words, and the data."""
     if chosen.into is None and len(set(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
@@ -277,7 +282,7 @@ def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
 
 
 def forecast(chosen: Namespace) -> int:
-    """Say what a command will cost, measure nothing, and return the exit code."""
+    """Estimate the cost of a command, measure nothing, and return the exit code."""
     from suture.reports.terminal.forecast import forecast_table, record
     from suture.runs.forecast import forecast
     from suture.runs.store import store as stores
@@ -299,15 +304,15 @@ def forecast(chosen: Namespace) -> int:
 
 plan = Command(
     name="plan",
-    text="Say what a curve or a matrix will cost, and measure nothing.\n"
-    "Say what a curve or a matrix will cost before anything of it is measured.",
+    text="Estimate the cost of a curve or a matrix, and measure nothing.\n"
+    "Estimate the cost of a curve or a matrix before anything is measured.",
     examples=("suture plan curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --workers 8",),
     commands=tuple(
         Command(
             name=f"plan {planned.name}",
-            text=f"Say what suture {planned.name} will cost.\n"
-            f"Say what suture {planned.name} will cost with the same arguments, in RAM and disk, and in time once some "
-            "trials are measured. Measures nothing. What is measured in the folder --out already counts as done.",
+            text=f"Estimate the cost of suture {planned.name}.\n"
+            f"Estimate the memory and disk that suture {planned.name} needs with the same arguments and, once some "
+            "trials are measured, the time. Nothing is measured. Trials in the folder --out count as done.",
             examples=(planned.examples[0].replace("suture ", "suture plan "),),
             options=planned.options,
             run=forecast,

@@ -1,4 +1,4 @@
-"""What a command is, the options that several commands share, and what is made of them.
+"""The definition of a command, the options that several commands share, and the objects made from them.
 
 Nothing that takes long to import is imported before a command needs it, so that help, refusals and completion are
 quick.
@@ -38,7 +38,7 @@ class NameOption:
         return text
 
     def complete(self, prefix: str, **_: object) -> list[str]:
-        """Return what a value that begins like this may become."""
+        """Return the possible completions of a value that begins like this."""
         before, comma, last = prefix.rpartition(",") if self.many else ("", "", prefix)
         names = [name for name in (*self.also, *NAMES[self.kind]) if name not in before.split(",")]
         return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
@@ -47,7 +47,7 @@ class NameOption:
 @final
 @dataclass(frozen=True)
 class Option:
-    """An argument of a command: its names, what ``add_argument`` takes, and what a shell may complete it by."""
+    """An argument of a command: its names, its settings for ``add_argument``, and its completions in a shell."""
 
     names: tuple[str, ...]
     settings: dict[str, Any]
@@ -55,7 +55,7 @@ class Option:
 
 
 def option(*names: str, words: Iterable[str] = (), **settings: Any) -> Option:
-    """Return an argument; ``words`` complete it, if its type does not know what does."""
+    """Return an argument; ``words`` complete it, if its type has no completions."""
     kind, known = settings.get("type"), tuple(words)
     if isinstance(kind, NameOption):
         return Option(names, settings, kind.complete)
@@ -65,7 +65,7 @@ def option(*names: str, words: Iterable[str] = (), **settings: Any) -> Option:
 @final
 @dataclass(frozen=True)
 class Command:
-    """A command: its name, its help, its options, and what it does; or, as ``zoo``, a name for the commands within.
+    """A command: its name, help, options and function; or, as ``zoo``, a name for the commands within.
 
     The first line of ``text`` is its line in the list of commands, the rest begins its own help. ``run`` takes what was
     chosen, with the whole command in ``line``, and returns the exit code.
@@ -100,7 +100,7 @@ def command(name: str, *options: Option, examples: Sequence[str]) -> Callable[[C
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return the type of a whole number from ``least``, up to ``most`` if there is a bound to what is meant."""
+    """Return the type of a whole number from ``least``, up to ``most`` if that is given."""
 
     def read(text: str) -> int:
         if not text.removeprefix("-").isdecimal():
@@ -190,8 +190,8 @@ MODEL = (
 )
 CUTS = (
     option("--at", metavar="CUTS", help="names or patterns, such as layer*,fc; by default all cuts"),
-    option("--sender-at", metavar="CUTS", help="likewise, of senders only"),
-    option("--receiver-at", metavar="CUTS", help="likewise, of receivers only"),
+    option("--sender-at", metavar="CUTS", help="the cuts of senders only"),
+    option("--receiver-at", metavar="CUTS", help="the cuts of receivers only"),
 )  #: every sender cut × every receiver cut
 JSON = option("--json", action="store_true", help="print JSON instead of a table")
 DEVICE = option(
@@ -202,12 +202,13 @@ DEVICE = option(
     help="cpu, cuda, or one GPU of several, such as cuda:1",
     words=("cpu", "cuda"),
 )
-RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
+RUN = option("folder", metavar="FOLDER", help="folder of a run (its --out)")
 TRUST = option("--trust", action="store_true", help="run the Python files that folders and --config name")
 PREPROCESS = option(
     "--preprocess",
     metavar="SETTINGS",
-    help="of every network, but for what its string sets itself: mean=(0.5,0.5,0.5),std=0.25,size=32,channels=3",
+    help="preprocessing of all networks, such as mean=(0.5,0.5,0.5),std=0.25,size=32,channels=3; "
+    "settings in a model string win",
 )
 CONFIG = (
     option("--config", metavar="FILE", help="a YAML file of these settings"),
@@ -216,7 +217,7 @@ CONFIG = (
 UNTIL_CONVERGED = option(
     "--until-converged",
     action="store_true",
-    help="measure fits that have not converged again, with up to sixteen times the steps",
+    help="fit again, with up to sixteen times the steps, where a fit has not converged",
 )
 #: Where and how trials and trainings run.
 RUNNING = (
@@ -228,10 +229,15 @@ RUNNING = (
         words=("local", "ray", "ray:auto"),
     ),
     DEVICE,
-    option("--workers", type=at_least(1), metavar="N", help="processes on this machine; by default as many as pay"),
-    option("--ram", type=size, metavar="SIZE", help="that all processes may take together, such as 8GB"),
-    option("--disk", type=size, metavar="SIZE", help="that cached activations may take, such as 20GB"),
-    option("--retry", action="store_true", help="measure again what failed before, in the folder --out"),
+    option(
+        "--workers",
+        type=at_least(1),
+        metavar="N",
+        help="number of processes on this machine; by default as many as help",
+    ),
+    option("--ram", type=size, metavar="SIZE", help="memory limit for all processes together, such as 8GB"),
+    option("--disk", type=size, metavar="SIZE", help="disk limit for cached activations, such as 20GB"),
+    option("--retry", action="store_true", help="measure trials again that failed before, in the folder --out"),
 )
 
 
@@ -242,12 +248,12 @@ def model_option(*names: str, help: str = MODEL, **settings: Any) -> Option:
 
 
 def data_options(name: str = "--data", **settings: Any) -> tuple[Option, ...]:
-    """Return the data, and what becomes of them: their variants, the size of their images, their classes."""
+    """Return the options of the data, and of their variants, the size of their images and their classes."""
     variants = (
         f"changes of the data, in order: {', '.join(NAMES['variant'])}; with settings as in subset,n=5000 or "
         "relabelled,label=truck,to=ship"
     )
-    classes = "how many classes there are, if labels are numbers; by default as many as the highest label says"
+    classes = "number of classes, if labels are numbers; by default one more than the highest label"
     split = "the share (0.2) or number of samples to score, cut from data that have no test samples"
     known = f"{', '.join(DATA)}, a Hugging Face hub id or a local folder"
     return (
@@ -265,7 +271,7 @@ def out_option(about: str, **settings: Any) -> Option:
 
 
 def pictures(figure: str, *others: str) -> str:
-    """Say that results and the three files of a figure are written to a folder."""
+    """Return the help of an option for a folder of results and of the three files of a figure."""
     return f"folder for {', '.join((*others, f'{figure}.png', f'{figure}.pdf'))} and {figure}.svg"
 
 
@@ -273,7 +279,7 @@ def pictures(figure: str, *others: str) -> str:
 
 
 def load(chosen: Namespace) -> Any:
-    """Return the data that were asked for, with no more samples than wanted."""
+    """Load the requested data, with no more samples than requested."""
     from suture.data import load_data
     from suture.data.changes import vary
 
@@ -309,7 +315,7 @@ def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
 
 
 def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, dict[str, Any]]:
-    """Return the data, and the network of each model string; say which are random networks."""
+    """Load the data and the network of each model string; report on standard error which networks are random."""
     import torch
 
     from suture.common.seeds import derive_seed
@@ -325,7 +331,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
             torch.manual_seed(derive_seed("random network", role))
             models[text] = resolve(sources[text], name=name)
         if is_random(sources[text]):
-            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
+            say(f"suture: {text} has random weights; to load trained ones, add @FILE")
     with waiting_for(f"reading {chosen.data}"):
         found = load(chosen)
     networks = {}
@@ -336,7 +342,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
 
 
 def runner_of(chosen: Namespace) -> Any:
-    """Return the runner that was asked for: ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
+    """Return the requested runner, ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
 
     Raises ``SutureError`` for any other, and for settings of this machine elsewhere.
     """

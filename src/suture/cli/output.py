@@ -1,4 +1,4 @@
-"""What commands print and write: results to standard output, everything else to standard error."""
+"""Output of commands: results to standard output, everything else to standard error."""
 
 import json
 import math
@@ -17,11 +17,11 @@ Parts = list[list[Any]]
 
 
 def say(line: str) -> None:
-    """Say something that is no result."""
+    """Print a line that is not a result to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
-#: What errors of the package call arguments of functions, and what the command line calls them.
+#: The names of function arguments in errors, and their counterparts on the command line.
 _OPTIONS = {
     "at=[(sender cut, receiver cut)]": "--at SENDER_CUT:RECEIVER_CUT",
     "size=… resizes": "--size PIXELS resizes",
@@ -32,7 +32,7 @@ _OPTIONS = {
     "data.limited(fit=…)": "--fit-samples N",
     "give a store=": "give --out FOLDER",
     "say trust=True": "say --trust",
-    "; those that are no result of training can be named: constants=(…)": ", or leave the untrained controls out, "
+    "; those that are not a result of training can be named: constants=(…)": ", or leave the untrained controls out, "
     "--controls itself,shuffled-pairs,clustered-noise",
 } | {
     f" {name}={after}": f" --{name}{after or ' '}"
@@ -104,7 +104,7 @@ def width() -> int:
 
 
 def curve_parts(table: Any, score: str | None = None) -> Parts:
-    """Return what is printed of a curve. Raises ``DataError`` if the table is no curve."""
+    """Return the printed parts of a curve. Raises ``DataError`` if the table is not a curve."""
     from suture.measurement.tables.read import read_table
     from suture.measurement.tables.say import say_curve
     from suture.reports.terminal import curve as screen
@@ -115,7 +115,7 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
 
 
 def say_preview(table: Any) -> None:
-    """Print to standard error what a preview shows of a curve, with a heading that says what it is."""
+    """Print the preview of a curve to standard error, with a heading that names it a preview."""
     from rich.console import Console
 
     from suture.common.errors import DataError
@@ -131,14 +131,14 @@ def say_preview(table: Any) -> None:
 
 
 def trait_parts(found: Any) -> Parts:
-    """Return what is printed of an onset: the shares at every cut, and where the trait lies."""
+    """Return the printed parts of an onset: the shares at every cut, and where the trait lies."""
     from suture.reports.terminal import curve as screen
 
     return [[screen.trait_heading(found)], [screen.trait_table(found)], [str(found)]]
 
 
 def matrix_parts(table: Any, score: str | None = None) -> Parts:
-    """Return what is printed of matrices, with their summary by depth. Raises ``DataError`` if it is no matrix."""
+    """Return the printed parts of matrices, with their summary by depth. Raises ``DataError`` if there is no matrix."""
     from suture.measurement.tables.read import read_table
     from suture.measurement.tables.say import say_matrix
     from suture.reports.terminal import matrix as grids
@@ -154,7 +154,7 @@ def matrix_parts(table: Any, score: str | None = None) -> Parts:
 
 
 def finish_curve(chosen: Namespace, table: Any, folder: Path | None) -> int:
-    """Print the table of a curve, draw its figure, say what failed, and return the exit code."""
+    """Print the table of a curve, draw its figure, report failures, and return the exit code."""
     from suture.measurement.tables.read import read_table
     from suture.reports.figures import curve as figures
 
@@ -165,7 +165,7 @@ def finish_curve(chosen: Namespace, table: Any, folder: Path | None) -> int:
 
 
 def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
-    """Print matrices and their summary by depth, draw their figure, say what failed, and return the exit code."""
+    """Print matrices and their summary by depth, draw their figure, report failures, and return the exit code."""
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.by_depth import by_depth
     from suture.measurement.tables.read import read_table
@@ -200,7 +200,7 @@ def hand_over(
     answer(chosen, whole, *[line for part in parts if any(part) for line in ("", *part)][1:])
     say_wrote(files)
     if not chosen.json and files and "table.parquet" in {file.name for file in files}:
-        say(f"what holds, and what must not be concluded: suture explain {shlex.quote(str(files[0].parent))}")
+        say(f"for the verdict and conclusions to avoid: suture explain {shlex.quote(str(files[0].parent))}")
     if failed:
         reasons = "; ".join(screen.failures(table))
         say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")

@@ -1,4 +1,4 @@
-"""``suture report``: what a run measured, or a study, or two runs beside each other, as one page to be read."""
+"""``suture report``: a run, a study, or two runs beside each other, as one page."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -16,10 +16,12 @@ NAME = "report.html"  #: the file in the folder, if no other is named
         "folders",
         nargs="+",
         metavar="FOLDER",
-        help="of a run (what its command was given as --out) or of results of studies; two are compared",
+        help="folder of a run (its --out) or of results of studies; two folders are compared",
     ),
-    option("--study", metavar="IDS", help="of these studies alone, such as bansal-2A,smith-4.1"),
-    option("--out", type=named_path, metavar="FILE", help=f"by default {NAME} in the (first) folder"),
+    option("--study", metavar="IDS", help="report only these studies, such as bansal-2A,smith-4.1"),
+    option(
+        "--out", type=named_path, metavar="FILE", help=f"file for the report; by default {NAME} in the (first) folder"
+    ),
     JSON,
     examples=(
         "suture report runs/ab",
@@ -31,9 +33,9 @@ NAME = "report.html"  #: the file in the folder, if no other is named
 def report(chosen: Namespace) -> int:
     """Write a run, studies or two runs compared as one HTML page.
 
-    Write what the run in a folder measured as one HTML file that needs no network: what was asked, the verdict, the
-    curve or the matrix to look into, what must not be concluded, cost, versions, and how to repeat it; of studies,
-    their claims. Of two folders, write a comparison of what both measured.
+    Write the results of a run as one HTML file that needs no network: the question, the verdict, the curve or the
+    matrix to look into, conclusions to avoid, cost, versions, and how to repeat it; for studies, their claims. For two
+    folders, write a comparison of the seams that both measured.
     """
     from suture.common.sizes import in_words
     from suture.reports.html import of_study, only, read, render

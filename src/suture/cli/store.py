@@ -13,11 +13,11 @@ from suture.common.formatting import say_count
 
 @command("status", RUN, JSON, examples=("suture status runs/ab",))
 def status(chosen: Namespace) -> int:
-    """Say how far the run in a folder is, and how to go on.
+    """Show the progress of the run in a folder, and how to continue it.
 
-    Say how far the run in a folder is: what is measured, has failed, is missing and is being worked on, what it takes
-    on the disk, and the command to go on. The exit code is 0 if all is measured, 1 if some trials failed, 3 if some are
-    not measured yet.
+    Show the progress of the run in a folder: the trials that are measured, have failed, are missing or are being worked
+    on, its size on the disk, and the command that continues it. The exit code is 0 if all is measured, 1 if some trials
+    failed, 3 if some are not measured yet.
     """
     from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection
@@ -42,9 +42,9 @@ def _code(status: Any) -> int:
     examples=("suture table runs/ab", "suture table runs/ab --csv ab.csv"),
 )
 def table(chosen: Namespace) -> int:
-    """Show what is measured so far of the run in a folder.
+    """Show the results so far of the run in a folder.
 
-    Show what is measured so far of the run in a folder, whether it is over, stopped or going on, and write its
+    Show the results so far of the run in a folder, whether it is finished, stopped or running, and write its
     table.parquet anew. The exit code is that of suture status.
     """
     from suture.common.atomic import whole
@@ -94,7 +94,7 @@ def _parts(table: Any, command: str | None) -> output.Parts:
 @command(
     "clean",
     RUN,
-    option("--dry-run", action="store_true", help="only say what would be removed"),
+    option("--dry-run", action="store_true", help="only list the files that would be removed"),
     JSON,
     examples=("suture clean runs/ab --dry-run", "suture clean runs/ab"),
 )
@@ -102,7 +102,7 @@ def clean(chosen: Namespace) -> int:
     """Remove the activations that a stopped run left.
 
     Remove the cached activations, and the images that workers shared, from the folder of a run. Results stay, and a run
-    that goes on computes again what it needs. A run that ends has removed them itself.
+    that continues computes what it needs again. A run that ends removes them itself.
     """
     from suture.common.errors import StoreError
     from suture.common.sizes import in_words
@@ -123,10 +123,10 @@ def clean(chosen: Namespace) -> int:
 
 @command("verify", RUN, JSON, examples=("suture verify runs/ab",))
 def verify(chosen: Namespace) -> int:
-    """Check that what the run in a folder has kept is sound.
+    """Check whether the files of the run in a folder are sound.
 
-    Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what is damaged
-    and what to do. The exit code is 0 if all is sound, 1 if something is damaged.
+    Read all files of the run in a folder, compare them with the checksums written beside them, and list damaged files
+    with a remedy. The exit code is 0 if all are sound, 1 if one is damaged.
     """
     from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection

@@ -1,1 +1,1 @@
-"""What everything may use and what knows of nothing else: errors, files written whole, names, plugins, seeds, sizes."""
+"""Helpers for every room that import from none: errors, files written whole, names, plugins, seeds, sizes."""

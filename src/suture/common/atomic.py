@@ -17,7 +17,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def draft(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``, hidden; what is left there in the end is removed."""
+    """Yield a hidden temporary path beside ``path``; a file left there is removed in the end."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         yield temporary
@@ -27,7 +27,7 @@ def draft(path: Path) -> Iterator[Path]:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Put what was written to a temporary path in the place of ``path``, once it is on the disk."""
+    """Move a file from a temporary path to ``path``, once it is on the disk."""
     with open(temporary, "rb") as written:
         os.fsync(written.fileno())
     os.replace(temporary, path)

@@ -33,7 +33,7 @@ def outside(text: str) -> Iterator[tuple[int, str]]:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Return what stands between the commas outside brackets and quotes. Raises ``SutureError`` as ``outside``."""
+    """Split text at the commas outside brackets and quotes. Raises ``SutureError`` as ``outside`` does."""
     ends = [place for place, character in outside(text) if character == ","]
     return [text[start + 1 : end].strip() for start, end in zip([-1, *ends], [*ends, len(text)], strict=True)]
 
@@ -55,7 +55,7 @@ def read_settings(text: str, dotted: str = "") -> dict[str, str]:
 
 
 def literal(text: str) -> Any:
-    """Return the Python literal that a text is, else the text."""
+    """Return the value of a text that is a Python literal, else the text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError):

@@ -1,6 +1,6 @@
 """Devices that networks compute on: the processor, or a GPU of torch's.
 
-A device has no part in what a trial is. A GPU adds up in another order than the processor, so its scores differ a
+A device is not a part of a trial's identity. A GPU adds up in another order than the processor, so its scores differ a
 little; the table says in its column ``device`` which it was.
 """
 
@@ -16,18 +16,18 @@ KINDS = ["cpu", "cuda"]  #: the kinds of device that were thought of; a test add
 
 
 def parse_device(name: str | torch.device) -> torch.device:
-    """Return the device that is named, whether it is there or not. Raises ``DeviceError`` for what names none."""
+    """Return the device of this name, whether the machine has it or not. Raises ``DeviceError`` for other names."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise DeviceError(f"{name!r} names no device; give 'cpu', 'cuda' or 'cuda:1'") from error
+        raise DeviceError(f"{name!r} is not a device; give 'cpu', 'cuda' or 'cuda:1'") from error
     if device.type not in KINDS:
         raise DeviceError(f"device '{device}': nothing was tried on its kind; give 'cpu', 'cuda' or 'cuda:1'")
     return device
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """Return the device that is named, with its number. Raises ``DeviceError``, with those there are, if it is not."""
+    """Return the named device, with its number. Raises ``DeviceError``, listing those there are, if it is absent."""
     device = parse_device(name)
     if device.type == "cpu":
         return CPU
@@ -55,7 +55,7 @@ def _module(kind: str) -> Any:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that new tensors may take on a device, those included that torch holds there unused."""
+    """Return the bytes that new tensors may take on a device, including memory that torch holds unused."""
     if device.type == "cpu":
         return available_memory()
     module = _module(device.type)
@@ -64,14 +64,14 @@ def free_memory(device: torch.device) -> int:
 
 
 def name_device(device: torch.device) -> str:
-    """Return what a device is called by its maker; of the processor, ``cpu``."""
+    """Return the maker's name of a device; for the processor, ``cpu``."""
     return "cpu" if device.type == "cpu" else str(_module(device.type).get_device_name(device))
 
 
 def check_room(device: torch.device, needed: int, what: str) -> None:
-    """Raise ``DeviceError`` if a device has no room for so many bytes; on the processor the system sees to it."""
+    """Raise ``DeviceError`` if a device has no room for so many bytes; the processor's memory is not checked here."""
     if device.type != "cpu" and needed > (free := free_memory(device)):
         raise DeviceError(
-            f"{what} needs {in_words(needed)} on {device}, where {in_words(free)} are free; end what else computes "
+            f"{what} needs {in_words(needed)} on {device}, where {in_words(free)} are free; end other work "
             "there, or give device='cpu'"
         )

@@ -1,6 +1,6 @@
-"""Everything that Suture refuses, as one tree.
+"""All errors that Suture raises on purpose, as one tree.
 
-A message names the offender, what was allowed, and the remedy. The tree::
+A message names the offender, the allowed values, and the remedy. The tree::
 
     SutureError
     ├── NetworkError          a model that cannot become a network
@@ -11,17 +11,17 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── CutError              a cut that a network does not have
     ├── ShapeError            two tensors that no stitch joins
     ├── DataError             data that cannot be measured on
-    │   └── NoClassesError    data without classes, for what needs them
+    │   └── NoClassesError    data without classes, where they are needed
     ├── FitError              a fit that went wrong (a loss that is not finite)
     ├── FrozenError           a frozen network that changed during a trial
     ├── FoldError             a stitch that no neighbouring layer can take
     ├── DeviceError           a device that is not there, or has no room
     ├── CodeError             code or an object of the user's that no key can describe
     ├── OutputError           a place that results cannot be written to
-    ├── StoreError            a folder that is no store of this run
+    ├── StoreError            a folder that is not a store of this run
     └── RunnerError           a place where trials cannot run
 
-``LeftOut`` is a warning, and no error.
+``LeftOut`` is a warning, not an error.
 """
 
 
@@ -62,7 +62,7 @@ class DataError(SutureError):
 
 
 class NoClassesError(DataError):
-    """Data without classes, for what needs them."""
+    """Data without classes, where they are needed."""
 
 
 class FitError(SutureError):
@@ -90,7 +90,7 @@ class OutputError(SutureError):
 
 
 class StoreError(SutureError):
-    """A folder that is no store, or not this run's."""
+    """A folder that is not a store, or not this run's."""
 
 
 class RunnerError(SutureError):

@@ -21,5 +21,5 @@ def say_count(count: int, what: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says, or its kind if it says nothing."""
+    """Return the first line of an error's message, or its class if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

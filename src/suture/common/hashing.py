@@ -1,7 +1,7 @@
-"""What a thing is, as a hash of its content: what it computes, and with what.
+"""The identity of values, objects, functions and classes, as a hash of their content.
 
 A function of the user's counts by the text of its file and of all that this imports (``sources``), so that an edit asks
-for a new measurement. What belongs to a library counts by its name, and a class of Suture's by the name under which
+for a new measurement. A library's objects count by their names, and a class of Suture's by the name under which
 ``keyed_as`` registered it once and for ever: neither a move to another module nor a new class name changes a stored
 key.
 """
@@ -31,14 +31,14 @@ from suture.common.sources import OWN, check_loaded, source_of, versions
 
 
 def identity(thing: object) -> str:
-    """Return a SHA-256 over all that decides what a value, an object, a function or a class does, in hexadecimal.
+    """Return a SHA-256, in hexadecimal, over all that decides the behaviour of a value, object, function or class.
 
-    The same in every process, and after being pickled. A dataclass is its class and its fields; any other object its
-    class and what it would be pickled from, without what its cached properties remember, which follows from the rest.
-    A function of the user's is its place in its file, the text of that and of all files of the user's that it imports,
-    its attributes, defaults and closure, and the globals that it reads. A class is its members and bases. What
-    libraries define counts by name, and by version if Suture does not itself depend on it. The order of a set or of an
-    object's attributes does not count, nor how tensors lie in memory.
+    It is the same in every process, and after being pickled. A dataclass is its class and its fields; any other object
+    its class and its pickled state, without the values of cached properties, which follow from the rest. A function of
+    the user's is its place in its file, the text of that and of all files of the user's that it imports, its
+    attributes, defaults and closure, and the globals that it reads. A class is its members and bases. Definitions of
+    libraries count by name, and by version if Suture does not itself depend on it. The order of a set or of an object's
+    attributes does not count, nor how tensors lie in memory.
 
     Raises ``CodeError`` for a function of the user's without any text, for one whose file has been edited since it was
     loaded, and for an object that cannot be pickled.
@@ -89,7 +89,7 @@ _Value = TypeVar("_Value")
 
 
 def later(default: _Value) -> _Value:
-    """Declare a field that a keyed dataclass got later: at its default it is not a part of keys."""
+    """Declare a field added to a keyed dataclass later: at its default value it is not a part of keys."""
     made: Any = field(default=default, metadata={_LATER: True})
     return made  # type: ignore[no-any-return]
 
@@ -131,7 +131,7 @@ def stable_name(thing: type | types.FunctionType) -> str:
 
 
 class _Walk:
-    """One way through everything that a thing is made of, each object once."""
+    """A walk through all parts of an object, which visits each of them once."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[object, str]] = {}  # with the object, so that no other gets its id meanwhile
@@ -244,7 +244,7 @@ class _Walk:
             if known is None:
                 raise CodeError(
                     f"the function {function.__qualname__} of {where or 'no module'} has no text in "
-                    f"{code.co_filename}, so that nothing says what it computes; write it into a file and import that"
+                    f"{code.co_filename}, by which it could be identified; write it into a file and import that"
                 )
             check_loaded(function)
             read = _read(code, space)
@@ -289,7 +289,7 @@ class _Walk:
         except Exception as error:
             raise CodeError(
                 f"an object of the class {type(thing).__module__}.{type(thing).__qualname__} cannot be pickled "
-                f"({error}), so that nothing says what it does; make it inside the function that uses it"
+                f"({error}), so it cannot be identified; make it inside the function that uses it"
             ) from error
         if isinstance(reduced, str):
             return ("object", cls, str(getattr(thing, "__module__", "")), reduced)
@@ -300,7 +300,7 @@ class _Walk:
 
 
 def _set_by_hand(thing: object, state: Mapping[str, object]) -> dict[str, object]:
-    """Return the attributes of an object without what its cached properties remember."""
+    """Return the attributes of an object without the values of its cached properties."""
     kinds = {name: member for cls in type(thing).__mro__ for name, member in vars(cls).items()}
     return {name: held for name, held in state.items() if not isinstance(kinds.get(name), functools.cached_property)}
 
@@ -347,7 +347,7 @@ def _names(code: types.CodeType, how: tuple[str, ...]) -> frozenset[str]:
 
 
 def is_filled(cell: types.CellType) -> bool:
-    """Return whether what a function closes over has been given a value."""
+    """Return whether a variable of a closure has been given a value."""
     try:
         return cell.cell_contents is not cell
     except ValueError:

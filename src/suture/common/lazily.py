@@ -1,4 +1,4 @@
-"""Names that are imported when they are first asked for (PEP 562).
+"""Names that are imported at their first use (PEP 562).
 
 Importing torch takes seconds, which the help of the command line, its refusals and its completion need not wait for.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def lazily(space: dict[str, Any]) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a module whose imports stand where only type checkers read them.
+    """Return the ``__getattr__`` of a module whose imports only type checkers see.
 
     ``space`` are the module's globals. A name is imported from the place that its file says.
     """

@@ -1,4 +1,4 @@
-"""Large tensors in files that are mapped into memory, so that only what is being read lies in RAM.
+"""Large tensors in files mapped into memory, so that only the parts being read occupy RAM.
 
 Such a file has no name any more once it is mapped: the system removes it with the last tensor that lies in it, however
 the process ends. It lies in the folder that ``TMPDIR`` names, else in ``/var/tmp``, because ``/tmp`` is often memory.
@@ -92,9 +92,9 @@ def save_sealed(path: Path, name: str, tensor: Tensor) -> None:
 
 
 def load_mapped(path: Path, name: str) -> Tensor:
-    """Map the tensor of a safetensors file that has no other; changes of it do not reach the file.
+    """Map the only tensor of a safetensors file; changes of the tensor do not reach the file.
 
-    Raises ``ValueError`` or ``LookupError`` if the file is no such file.
+    Raises ``ValueError`` or ``LookupError`` if the file is not such a file.
     """
     with open(path, "rb") as file:
         begin = 8 + int.from_bytes(file.read(8), "little")

@@ -1,4 +1,4 @@
-"""What names stand for, on the command line and in Python: ``name → "module:object"``, or ``"module:REGISTRY:name"``.
+"""The names on the command line and in Python: ``name → "module:object"``, or ``"module:REGISTRY:name"``.
 
 Nothing is imported before it is made, so that help, refusals and completion need not wait for torch. A name may have
 settings behind it (``conv,kernel=3``, ``task-loss,steps=4000``): the fields of its dataclass that are plain values.
@@ -86,11 +86,11 @@ def split_names(text: str) -> list[str]:
 
 
 def make(kind: str, text: str, where: str = "") -> Any:
-    """Return what a text names, with its settings: ``conv,kernel=3`` is ``Conv(kernel=3)``, and so is ``conv:3``.
+    """Return the object that a text names, with its settings: ``conv,kernel=3`` and ``conv:3`` are ``Conv(kernel=3)``.
 
-    ``where`` it was given is said in errors, by default the option of the command line.
+    ``where`` describes the place of the text in errors; by default it is the option of the command line.
 
-    Raises ``SutureError`` for a name, a setting or a value that there is not, and whatever the object itself raises.
+    Raises ``SutureError`` for an unknown name, setting or value, and the errors of the object itself.
     """
     name, _, written = (part.strip() for part in text.partition(","))
     name, _, first = name.partition(":")
@@ -142,15 +142,15 @@ def _settings(where: str, name: str, written: str, of: type) -> dict[str, Any]:
         kind = type(values[key])
         if kind not in allowed[key] and not (kind is int and float in allowed[key]):
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in allowed[key])
-            raise SutureError(f"{where}: {key}={text} is no {wanted}")
+            raise SutureError(f"{where}: {key}={text} is not of type {wanted}")
     return values
 
 
 def make_all(kind: str, texts: Collection[str] | None) -> tuple[Any, ...]:
-    """Return what the texts name, in their order."""
+    """Return the objects that the texts name, in their order."""
     return tuple(make(kind, text) for text in texts or ())
 
 
 def named(kind: str, given: Any, where: str = "") -> Any:
-    """Return what is named, if ``given`` is a text, else itself. Raises ``SutureError`` as ``make`` does."""
+    """Return the object that a text names; other values as they are. Raises ``SutureError`` as ``make`` does."""
     return make(kind, given, where or f"{kind}={given!r}") if isinstance(given, str) else given

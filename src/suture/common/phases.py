@@ -1,6 +1,6 @@
-"""What a process is doing now, in words, for people who wait. No number depends on it.
+"""The current activity of a process, in words, for people who wait. No number depends on it.
 
-Whatever takes long says so here; a runner that works on a task for somebody hears it and passes it on.
+Long operations announce themselves here; a runner that works on a task passes the announcement on.
 """
 
 import time
@@ -17,7 +17,7 @@ _told: ContextVar[float] = ContextVar("told", default=0.0)
 
 @contextmanager
 def heard_by(hear: Hear) -> Iterator[None]:
-    """Have ``hear`` told what is done within."""
+    """Send the phases and steps announced within to ``hear``."""
     token = _heard.set(hear)
     try:
         yield
@@ -26,13 +26,13 @@ def heard_by(hear: Hear) -> Iterator[None]:
 
 
 def say_phase(what: str) -> None:
-    """Say what begins now."""
+    """Announce the phase that begins now."""
     if (hear := _heard.get()) is not None:
         hear(what)
 
 
 def say_step(step: int, most: int) -> None:
-    """Say which step of at most how many is being taken, unless one was told just now; more are not foreseen."""
+    """Announce the step that is being taken, of at most ``most``, unless one was announced just now."""
     hear = _heard.get()
     if hear is not None and (now := time.monotonic()) - _told.get() >= EVERY:
         _told.set(now)

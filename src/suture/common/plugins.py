@@ -1,4 +1,4 @@
-"""What installed packages add to Suture: a package names it under ``[project.entry-points."suture.GROUP"]``.
+"""Additions to Suture by installed packages, which name them under ``[project.entry-points."suture.GROUP"]``.
 
 ========  ============================================================================================================
 names     names for the command line and for Python: a mapping from their kind to ``{name: "module:object"}``
@@ -16,13 +16,13 @@ from typing import Any
 from suture.common.errors import SutureError
 
 GROUPS = ("names", "commands", "models", "shelves", "studies")
-#: The package of this repository that has what the papers need, and how it is installed.
+#: The package of this repository with everything that the papers need, and the command that installs it.
 PAPERS = "suture_papers, which is installed from Suture's repository: pip install ./papers"
 
 
 @cache
 def added(group: str) -> dict[str, Any]:
-    """Return what packages add to a group, by its name there. Raises ``SutureError`` if something cannot be loaded."""
+    """Return the additions of packages to a group, by name. Raises ``SutureError`` if one cannot be loaded."""
     found = {}
     for one in entry_points(group=f"suture.{group}"):
         try:

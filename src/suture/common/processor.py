@@ -1,4 +1,4 @@
-"""The processor of this machine, and what it computes in: on another one the last digits of a result may differ."""
+"""The processor of this machine and its instruction set: on another one the last digits of a result may differ."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Files that carry their own hash, so that whoever reads one knows whether it is what was written.
+"""Files that carry their own hash, so that a reader can detect a damaged one.
 
 The *seal* is the SHA-256 of the whole file with zeros in its own place: an entry of a JSON object, and of the metadata
 of parquet and safetensors files. It begins with two words, ``sealed`` and ``sha256:``, because otherwise one flipped
@@ -26,7 +26,7 @@ def seal(content: bytes) -> bytes:
 
 
 def is_sound(content: bytes | mmap) -> bool:
-    """Return whether the content of a file is what was sealed, or was never sealed."""
+    """Return whether the content of a file matches its seal, or was never sealed."""
     found = _FOUND.search(content)
     if found is None:
         return content.find(b"sealed") < 0 and content.find(b"sha256:") < 0
@@ -45,10 +45,10 @@ def to_json(content: Mapping[str, Any], **layout: Any) -> str:
 def from_json(content: bytes, *names: str) -> dict[str, Any]:
     """Return the entries of a JSON object, which must have these names.
 
-    Raises ``ValueError`` if it is not what was sealed, or another file.
+    Raises ``ValueError`` if it does not match its seal, or is another file.
     """
     if not is_sound(content):
-        raise ValueError("it is not what was written")
+        raise ValueError("it has changed since it was written")
     try:
         found = json.loads(content)
     except RecursionError as error:

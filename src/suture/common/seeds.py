@@ -1,4 +1,4 @@
-"""What makes a result reproducible: seeds derived from what they are for, and sums that one thread takes.
+"""Reproducibility: seeds derived from their purpose, and sums that one thread takes.
 
 torch is imported where it is used: ``digest`` also serves commands that only read a run, which need not wait for it.
 """
@@ -49,7 +49,7 @@ def generator(*parts: object) -> "torch.Generator":
 
 @contextmanager
 def drawing(device: "torch.device", seed: int | None = None) -> Iterator[None]:
-    """Let torch's global generators, of the CPU and this device, be drawn from; seed them first if told to."""
+    """Allow draws from torch's global generators, of the CPU and this device; seed them first if a seed is given."""
     import torch
 
     with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
@@ -102,7 +102,7 @@ def _list_switches() -> list[_Switch]:
 
 @contextmanager
 def undisturbed(threads: int | None = 1) -> Iterator[None]:
-    """Compute as always, whatever the program around has set: the same trial gives the same bits.
+    """Compute under fixed settings, whatever the program around has set: the same trial gives the same bits.
 
     With one thread, since the bits of a sum depend on how many share it (``None`` keeps how many there are); without
     autocast; products and convolutions of float32 in float32; new tensors in float32, on the CPU if no device is named;

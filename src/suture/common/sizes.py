@@ -1,7 +1,7 @@
-"""Sizes in bytes, as people write and read them, and what the machine has of memory, disk and cores.
+"""Sizes in bytes, as people write and read them, and the machine's memory, disk and cores.
 
-Decimal units (kB, MB, GB, TB) are powers of 1,000, binary ones (KiB, MiB, GiB, TiB) of 1,024. In a container the
-machine is what the control group allows, of either version, whatever the hardware has.
+Decimal units (kB, MB, GB, TB) are powers of 1,000, binary ones (KiB, MiB, GiB, TiB) of 1,024. In a container the limits
+of the control group count, of either version, not the hardware.
 """
 
 import math
@@ -36,7 +36,7 @@ def parse_size(size: str | int) -> int:
     unit = _BY_UNIT.get(found[2].lower() or "b") if found else None
     number = float(found[1]) * unit if found and unit else math.inf
     if not math.isfinite(number):
-        raise SutureError(f"{size!r} is no size in bytes; write for instance 8GB, 512MiB, 1.5e9 ({', '.join(_UNITS)})")
+        raise SutureError(f"{size!r} is not a size in bytes; write e.g. 8GB, 512MiB, 1.5e9 ({', '.join(_UNITS)})")
     return round(number)
 
 
@@ -93,7 +93,7 @@ def _shares() -> Iterator[float]:
 
 
 def _limits(controller: str, unified: str, *separate: str) -> Iterator[str]:
-    """Yield what the control groups of this process and those above say: version 2 in one file, 1 in several."""
+    """Yield the limits of this process's control groups and of those above: version 2 in one file, 1 in several."""
     for line in _read(_OWN_GROUPS).splitlines():
         _, names, group = line.split(":", 2)
         if names and controller not in names.split(","):

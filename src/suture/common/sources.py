@@ -6,8 +6,8 @@ whose names are computed, and files that code reads as data, are not seen. Code 
 counts by the text that ``linecache`` has of it: a cell as a whole.
 
 Python's library and those that Suture is made of count by name alone: the record of a result says which torch it was,
-and an upgrade is not a reason to measure everything again. Other installed packages count by their versions, too. What
-is installed so that it can be edited in place is the user's.
+and an upgrade is not a reason to measure everything again. Other installed packages count by their versions, too. A
+package that is installed to be edited in place is the user's.
 """
 
 import ast
@@ -45,7 +45,7 @@ class _Text(NamedTuple):
 
 
 class _Sources(dict[str, Any]):
-    """By file, its ``_Text`` beside the module's spec; or the ``Source`` that another process sent. Never sent on."""
+    """Maps a file to its ``_Text`` beside the module's spec, or to the ``Source`` of another process. Never sent on."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return _Sources, ()
@@ -120,8 +120,8 @@ def check_loaded(function: types.FunctionType) -> None:
     known = isinstance(kept, list) and kept[1].tree is not None and type(space.get("__loader__")) in plain
     if known and code not in _codes(kept[1].tree):
         raise CodeError(
-            f"{code.co_filename} was edited after {function.__qualname__} was loaded from it, so that nothing says "
-            "what it computes; start Python again, or reload the module and make again what was made of it"
+            f"{code.co_filename} was edited after {function.__qualname__} was loaded from it, so its text "
+            "is not the code that runs; start Python again, or reload the module and make its objects again"
         )
 
 

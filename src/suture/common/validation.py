@@ -19,7 +19,7 @@ def check_kind(
     if isinstance(value, kind):
         return
     if isinstance(value, type):
-        raise error(f"{name} is the class {value.__name__}; make one of it, {value.__name__}(…), or give {remedy}")
+        raise error(f"{name} is the class {value.__name__}; give an instance, {value.__name__}(…), or {remedy}")
     made = type(value).__name__
     raise error(f"{name}={_short(value)} is {'an' if made[0] in 'aeiouAEIO' else 'a'} {made}; give {remedy}")
 
@@ -29,7 +29,7 @@ def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> 
     try:
         return operator.index(value)
     except TypeError:
-        raise error(f"{name}={_short(value)} is no whole number; give one, such as 1") from None
+        raise error(f"{name}={_short(value)} is not a whole number; give one, such as 1") from None
 
 
 def _short(value: object) -> str:

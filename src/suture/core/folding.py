@@ -4,9 +4,9 @@ A stitch that maps the features of every position by one affine map, ``y = W·x 
 neighbour is affine in the same features:
 
 - *after it*, in the receiver: ``K·(W·x + b) + c = (K·W)·x + (K·b + c)``, if everything that reads the tensor at the cut
-  is such a layer. The map passes through what acts on positions alone (average pooling, flattening, dropout in
-  evaluation mode). Before a convolution that pads with zeros the shift ``b`` is not the same at the border, where the
-  padding has none: what the layer gives on the shift alone is a constant map for the size of the cut, and that map,
+  is such a layer. The map passes through operations that act on positions alone (average pooling, flattening, dropout
+  in evaluation mode). Before a convolution that pads with zeros the shift ``b`` is not the same at the border, where
+  the padding has none: what the layer gives on the shift alone is a constant map for the size of the cut, and that map,
   less its value in the middle, which is a bias, is added after the convolution. So the border is exact too.
 - *before it*, in the sender: ``W·(K·x + c) + b = (W·K)·x + (W·c + b)``, if the tensor at the cut comes from such a
   layer. No border differs.
@@ -80,7 +80,7 @@ class Fold:
 
 
 def fold_of(sides: Sides, stitch: nn.Module) -> Fold:
-    """Say whether a stitch can be folded between two networks, fitted or not, and into what."""
+    """Return whether a stitch can be folded between two networks, fitted or not, and into which layers."""
     try:
         return _plan(sides, stitch)[1].fold
     except FoldError as error:
@@ -111,7 +111,7 @@ def fold(sides: Sides, stitch: nn.Module) -> fx.GraphModule:
 
 
 def foldable_cuts(network: Network) -> dict[str, Fold]:
-    """Say for every cut of a network whether a linear stitch there, between it and its like, can be folded.
+    """Return for every cut of a network whether a linear stitch there, into a network like it, can be folded.
 
     The stitch is any that maps the features of each position by one matrix with a shift, of maps ``(C, H, W)`` the
     channels or, if that cannot be folded, the last dimension.
@@ -142,10 +142,10 @@ class FeatureMap:
 
 
 def read_feature_map(stitch: nn.Module, sender: Shape, receiver: Shape) -> FeatureMap:
-    """Recover the affine map of features that a stitch computes, whatever it is made of.
+    """Recover the affine map of features that a stitch computes, whatever its modules.
 
     It is read off zero and the unit vectors, each at a position of its own, and compared on random tensors, where it
-    must hold to 1e-9. Raises ``FoldError`` if the stitch is no such map.
+    must hold to 1e-9. Raises ``FoldError`` if the stitch is not such a map.
     """
     # Of tokens the features come last. A multiple of the identity is a map of either axis: the first that is tried.
     axes = (2, 1) if len(sender) == 2 else dict.fromkeys((1, len(sender)))
@@ -189,7 +189,7 @@ def _read_off(stitch: nn.Module, shape: Shape, axis: int) -> FeatureMap | None:
 
 @dataclass(frozen=True, eq=False)
 class _Edit:
-    """A node to replace: by the layer that ``make`` gives, or by what it reads if there is none."""
+    """A node to replace: by the layer that ``make`` returns, or without ``make`` by the node's own input."""
 
     node: fx.Node
     make: Callable[[], nn.Module] | None = None
@@ -199,14 +199,14 @@ class _Edit:
 
 @dataclass(frozen=True, eq=False)
 class _FoldPlan:
-    """What folding a stitch changes in the graph, and what is said of it."""
+    """The changes that folding a stitch makes in the graph, and their summary for the user."""
 
     fold: Fold
     edits: Sequence[_Edit] = ()
 
 
 class _BlockedError(FoldError):
-    """An operation, ``node``, lets nothing through."""
+    """The operation ``node`` lets no map pass."""
 
     def __init__(self, node: fx.Node, reason: str) -> None:
         super().__init__(reason)
@@ -215,7 +215,7 @@ class _BlockedError(FoldError):
 
 @dataclass(frozen=True)
 class Flow:
-    """A stitch on its way through the suffix: what the receiver met as ``y`` is ``weight · x + shift`` here.
+    """A stitch on its way through the suffix, where the receiver's own ``y`` becomes ``weight · x + shift``.
 
     ``weight`` (out, in) acts on the features in dimension ``axis`` (the batch is 0). If dimensions were flattened
     into that one, it counts (before, features, after), of which ``before`` and ``after`` are the sizes. ``shift`` is a
@@ -268,7 +268,7 @@ def _plan(sides: Sides, stitch: "nn.Module | FeatureMap") -> tuple[Joint, _FoldP
 
 
 def _fold_after(joint: Joint, node: fx.Node, flow: Flow, where: str) -> list[_Edit]:
-    """Fold what flows out of a node of the suffix, which lies ``where`` in words, into all that reads it."""
+    """Fold the flow out of a node of the suffix into all its readers; ``where`` describes the place in words."""
     readers = _readers(joint, node, flow.axis, changes=flow.weight.shape[0] != flow.weight.shape[1])
     edits: list[_Edit] = []
     blocked: list[_BlockedError] = []
@@ -287,7 +287,7 @@ def _fold_after(joint: Joint, node: fx.Node, flow: Flow, where: str) -> list[_Ed
 
 
 def _fold_into(joint: Joint, node: fx.Node, reader: fx.Node, flow: Flow) -> list[_Edit]:
-    """Fold what flows into one reader of a node, or pass it on."""
+    """Fold the flow into one reader of a node, or pass it on."""
     reads_first, behind_it = next(iter(reader.args), None) is node, f"after '{joint.path(reader)}'"
     layer = layer_of(joint, reader) if reads_first else None
     if layer is None:
@@ -314,7 +314,7 @@ def _fold_into(joint: Joint, node: fx.Node, reader: fx.Node, flow: Flow) -> list
 
 
 def _fold_before(joint: Joint, node: fx.Node, stitch: FeatureMap) -> list[_Edit]:
-    """Fold a stitch after a node of the prefix into what the node comes from."""
+    """Fold a stitch after a node of the prefix into the layer that computes the node."""
     source, layer = next(iter(node.args), None), layer_of(joint, node)
     if layer is None:
         run = _position_wise(joint, node)
@@ -325,7 +325,7 @@ def _fold_before(joint: Joint, node: fx.Node, stitch: FeatureMap) -> list[_Edit]
         _check_alone(joint, source, node, before)
         return [*_write_anew(node, run), *_fold_before(joint, source, before)]
     if node not in joint.shapes:
-        raise FoldError(f"the size of what {joint.say(node)} before it gives is not known")
+        raise FoldError(f"the size of the output of {joint.say(node)} before it is not known")
     ndim = len(joint.shapes[node]) + 1
     if stitch.axis != (ndim - 1 if isinstance(layer, nn.Linear) else 1):
         raise FoldError(f"{joint.say(node)} before it gives its features in another dimension")
@@ -347,7 +347,7 @@ def _check_alone(joint: Joint, source: fx.Node, node: fx.Node, stitch: FeatureMa
     changes = stitch.weight.shape[0] != stitch.weight.shape[1]
     others = [reader for reader in _readers(joint, source, stitch.axis, changes) if reader is not node]
     if others:
-        raise FoldError(f"{joint.say(others[0])} also reads what {joint.say(source)} gives")
+        raise FoldError(f"{joint.say(others[0])} also reads the output of {joint.say(source)}")
 
 
 def _readers(joint: Joint, node: fx.Node, axis: int, changes: bool) -> list[fx.Node]:
@@ -366,7 +366,7 @@ def _readers(joint: Joint, node: fx.Node, axis: int, changes: bool) -> list[fx.N
 
 
 def _asks_for_features(user: fx.Node, axis: int) -> bool | None:
-    """Whether a node asks for the size of a dimension that is the features'; ``None`` if it reads values."""
+    """Return whether a node asks for the size of the feature dimension, or of another; ``None`` if it reads values."""
     name = operation(user)
     if name in ("dim", "ndimension", "is_floating_point", "get_device", "is_contiguous"):
         return False
@@ -381,7 +381,7 @@ def _asks_for_features(user: fx.Node, axis: int) -> bool | None:
 
 
 def _apply(joint: Joint, edit: _Edit, side: str) -> None:
-    """Replace a node of the graph; what it called stays for other nodes."""
+    """Replace a node of the graph; the module it called stays for other nodes."""
     node, source = edit.node, edit.node.args[0]
     assert isinstance(source, fx.Node)
     graph, instead = joint.graph, source
@@ -406,7 +406,7 @@ def _apply(joint: Joint, edit: _Edit, side: str) -> None:
 
 
 def _position_wise(joint: Joint, node: fx.Node) -> Callable[[Tensor], Tensor] | None:
-    """Return what an operation does, if it is one that may let a map of features pass.
+    """Return an operation as a function, if it is one that may let a map of features pass.
 
     A view that flattens may spell out the number of features; ``Flatten`` does the same for any number.
     """
@@ -430,12 +430,13 @@ def _write_anew(node: fx.Node, run: Callable[[Tensor], Tensor]) -> list[_Edit]:
 def _follow(
     run: Callable[[Tensor], Tensor], shape: Sequence[int], axis: int, before: int = 1, after: int = 1
 ) -> tuple[int, int, int] | None:
-    """Find where a map of features, in dimension ``axis`` of what an operation reads, acts on what it gives.
+    """Find where a map of features, in dimension ``axis`` of an operation's input, acts on its output.
 
-    Dimensions may have been flattened into that one, which then counts (before, features, after). Gives the dimension,
-    and the sizes before and after, on the other side; ``None`` if the operation lets no such map pass. It is tried: a
-    random matrix that is applied to the input must come out as that matrix applied to the output. There is one feature
-    more than there are, since an operation that takes the first six of six features would take them of seven.
+    Dimensions may have been flattened into that one, which then counts (before, features, after). Returns the
+    dimension, and the sizes before and after, on the other side; ``None`` if the operation lets no such map pass. This
+    is tested numerically: a random matrix applied to the input must come out as that matrix applied to the output. The
+    test uses one feature more than the network has, because an operation that takes the first six of six features would
+    also take them of seven.
     """
     features = shape[axis] // (before * after) + 1
     draw = torch.Generator().manual_seed(0)
@@ -456,9 +457,9 @@ def _follow(
 
 
 def _follow_back(run: Callable[[Tensor], Tensor], shape: Shape, axis: int) -> int | None:
-    """Find the dimension of what an operation reads whose features are those of dimension ``axis`` of what it gives.
+    """Find the dimension of an operation's input whose features become those of dimension ``axis`` of its output.
 
-    A shift passes back only through what keeps constants: not through pooling that counts zeros of a padding.
+    A shift passes back only through operations that keep constants, so not through pooling that counts padded zeros.
     """
     found = [dim for dim in range(1, len(shape) + 1) if _follow(run, (1, *shape), dim) == (axis, 1, 1)]
     ones = torch.ones(1, *shape, dtype=torch.float64)
@@ -475,7 +476,7 @@ def _map_features(x: Tensor, matrix: Tensor, axis: int, before: int, after: int)
 
 
 class WithBorder(nn.Module):
-    """A layer, and a constant added to its output: what a shift of its input gives where the padding has none.
+    """A layer with a constant added to its output: the effect of a shifted input, which the padding does not have.
 
     ``border`` has the shape of the layer's output without the batch, so the input has a fixed size.
     """
@@ -501,7 +502,7 @@ def _as_matrix(norm: Norm, ndim: int) -> nn.Linear | Conv:
 
 
 def _reads_features(layer: Layer, flow: Flow) -> bool:
-    """Whether a layer acts on the features that the stitch acts on."""
+    """Return whether a layer acts on the features that the stitch acts on."""
     ndim = flow.shift.ndim
     if isinstance(layer, nn.Linear):
         return flow.axis == ndim - 1
@@ -509,7 +510,7 @@ def _reads_features(layer: Layer, flow: Flow) -> bool:
 
 
 def _compose_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Module:
-    """Return the layer that does what ``layer`` does after the stitch: ``layer(W·x + s) = K·W·x + layer(s)``.
+    """Return the layer that computes ``layer`` after the stitch: ``layer(W·x + s) = K·W·x + layer(s)``.
 
     The second term is one constant, so exact wherever it varies: for a convolution padded with zeros it does at the
     border, where the padding has no shift. It is then added as such. Type and device are those of ``given``.
@@ -535,7 +536,7 @@ def _compose_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Mod
 
 
 def _compose_before(layer: nn.Linear | Conv, weight: Tensor, bias: Tensor, given: Tensor) -> nn.Module:
-    """Return the layer that does what the stitch does after ``layer``: ``W·(K·x + c) + b``; exact at any border."""
+    """Return the layer that computes the stitch after ``layer``: ``W·(K·x + c) + b``; exact at any border."""
     own = exact(layer.weight)
     shift = bias if layer.bias is None else weight @ exact(layer.bias) + bias
     if isinstance(layer, nn.Linear):

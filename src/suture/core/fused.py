@@ -2,8 +2,8 @@
 
 The part is one graph (``joint``), which is *fused*: BatchNorms are folded into the convolution or linear layer before
 them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors lie with their channels last, ReLUs and sums write into what a
-layer has just made, and for a descent, which only needs a direction, the layers may compute in bfloat16. What follows
-the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs are not rounded to
+layer has just made, and for a descent, which only needs a direction, the layers may compute in bfloat16. The layers
+after the last non-linear one (pooling, flattening, the classifier) stay in float32, so that outputs are not rounded to
 eight bits. The bits differ from the suffix's own, so a fused suffix is compared with that before it is used. The frozen
 network is not touched.
 """
@@ -109,7 +109,7 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:
-    """Return what a chain of chains does, one module after another; one that is there twice comes twice."""
+    """Yield the modules of nested chains one after another; a module that is there twice comes twice."""
     if type(module) is not nn.Sequential:
         yield module
         return
@@ -191,7 +191,7 @@ class _Rewriting:
             node.args, node.kwargs = (node.all_input_nodes[0],), {}
 
     def _is_fresh(self, node: fx.Node) -> bool:
-        """Whether a tensor was just made by a layer, or is a sum, and is read once."""
+        """Return whether a tensor was just made by a layer, or is a sum, and is read once."""
         if len(node.users) != 1 or node not in self.shapes:
             return False
         if self._kind(node) in _ADD:
@@ -209,7 +209,7 @@ def _scale_outputs(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
 
 
 def _is_free(layer: nn.Conv2d) -> bool:
-    """Whether a shift of what a convolution reads is one of what it gives, everywhere."""
+    """Return whether a constant shift of a convolution's input shifts its output by the same amount everywhere."""
     return layer.padding == (0, 0) and layer.groups == 1
 
 
@@ -229,7 +229,7 @@ def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> nn.Module:
 
 
 def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
-    """Return the shape of what every node gives for two images. Raises ``FoldError`` if the graph does not run."""
+    """Return the shape of every node's output for two images. Raises ``FoldError`` if the graph does not run."""
     tensors = (p for part in joint.parts.values() for p in ([part] if isinstance(part, Tensor) else part.parameters()))
     device = next((p.device for p in tensors), torch.device("cpu"))
     x = torch.zeros(2, *joint.shapes[next(iter(joint.graph.nodes))], device=device)
@@ -241,13 +241,13 @@ def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
     except RuntimeError as error:
         if "memory" in str(error).lower():
             raise
-        raise FoldError(f"what follows does not run by itself: {error}") from error
+        raise FoldError(f"the layers after the cut do not run by themselves: {error}") from error
     seen = {node: recorder.seen[copy] for node, copy in copies.items() if copy in recorder.seen}
     return {node: value.shape for node, value in seen.items() if isinstance(value, PassingTensor)}
 
 
 def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
-    """Return the module of a graph: copies of what it calls, in the precision, with the head left in float32."""
+    """Return the module of a graph: copies of the called modules, in the precision, with the head left in float32."""
     graph, late = joint.graph, _head(joint)
     if late:
         first = next(node for node in graph.nodes if node in late)
@@ -287,7 +287,7 @@ def _attend_in_float32(joint: Joint, dtype: torch.dtype) -> None:
 
 
 def _widen(x: Tensor) -> Tensor:
-    """Return a tensor in float32; a mask of yes and no as it is."""
+    """Return a tensor in float32; a boolean mask as it is."""
     return x.float() if x.is_floating_point() else x
 
 

@@ -1,4 +1,4 @@
-"""Parts of networks as one plain graph, and which of its nodes compute layers that are affine in their features.
+"""Parts of networks as one plain graph, and the nodes of it that compute layers affine in their features.
 
 A ``Joint`` is made of segments, copied node by node, in their order. What they call keeps its path in its own network,
 after ``sender.`` or ``receiver.``; the bodies themselves are not touched. ``layer_of`` says which nodes compute a layer
@@ -45,7 +45,7 @@ def raw_to_floats(images: Tensor) -> Tensor:
 def prepare(
     images: Tensor, size: int | None, channels: int | None, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Tensor:
-    """Do what a ``Preprocess`` of these settings does to raw images; a call of its own in a graph."""
+    """Apply a ``Preprocess`` with these settings to raw images; one call in a graph."""
     return Preprocess(size, channels, mean, std)(as_given(images))
 
 
@@ -68,7 +68,7 @@ class Joint:
         return part if isinstance(part, nn.Module) else None
 
     def path(self, node: fx.Node) -> str:
-        """Return what the user of the network calls the place of a node: ``layer2.1.add``."""
+        """Return the name by which the network's user knows the place of a node: ``layer2.1.add``."""
         if node.op == "call_module":
             return str(node.target).partition(".")[2]
         if node in self.names:
@@ -88,9 +88,9 @@ class Joint:
         return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind} ('{self.path(node)}'){how and f' {how}'}"
 
     def plain(self) -> fx.GraphModule:
-        """Make the module: a copy of what the graph calls, in evaluation mode, whose parameters ask for gradients.
+        """Copy the called modules into one module in evaluation mode whose parameters ask for gradients.
 
-        Each network is copied by itself, so that the two share no tensor, and with its own ties between tensors.
+        The networks are copied one by one, so that the two share no tensor, and keep their own ties between tensors.
         """
         used = {str(node.target) for node in self.graph.nodes if node.op in ("call_module", "get_attr")}
         copies: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class Joint:
         return x
 
     def adapt(self, x: fx.Node, own: Frozen, other: Frozen) -> fx.Node:
-        """Bring what lies at the sender's cut to the type and layout that the suffix meets in its own network."""
+        """Convert the tensor at the sender's cut to the type and layout that the suffix meets in its own network."""
         mine, theirs = (_first(frozen) for frozen in (own, other))
         if theirs.dtype is not None and theirs.dtype != mine.dtype:
             x = self.graph.call_method("to", (x, theirs.dtype))
@@ -130,7 +130,7 @@ class Joint:
         return self.graph.call_method("permute", (x, *(order.index(dim) for dim in range(len(order)))))
 
     def append(self, x: fx.Node, segments: Iterable[nn.Module], cuts: Sequence[Cut], side: str) -> fx.Node:
-        """Append segments; ``cuts`` are those that they end in, as far as they end in any."""
+        """Append segments; ``cuts`` are the cuts at their ends, as far as they end at cuts."""
         for i, segment in enumerate(segments):
             assert isinstance(segment, Segment)
             cut = cuts[i] if i < len(cuts) else None
@@ -192,7 +192,7 @@ class Joint:
 
 
 def graph_of_part(network: Network, start: int, end: int) -> Joint:
-    """Put what lies between two places of a network into one graph, whose input is the tensor at the first.
+    """Put the layers between two places of a network into one graph, whose input is the tensor at the first.
 
     Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. Raises
     ``FoldError`` if the network was cut along stages that are functions.
@@ -211,7 +211,7 @@ def _first(frozen: Frozen) -> Segment:
 
 
 def alteration_of(module: nn.Module) -> str:
-    """Say why a module computes something else than its class, in words; empty if it does not."""
+    """Describe why a module computes something else than its class; empty if it does not."""
     if module._forward_hooks or module._forward_pre_hooks:
         return "with a hook"
     return "whose forward was replaced" if "forward" in vars(module) else ""
@@ -237,7 +237,7 @@ def _unroll(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def layer_of(joint: Joint, node: fx.Node) -> Layer | None:
-    """Return the layer that a node computes, as a module; ``None`` if it is none that can take an affine map."""
+    """Return the layer that a node computes, as a module; ``None`` if it cannot take an affine map."""
     module = joint.module_of(node)
     if module is not None:
         return module if _is_known(module) else None  # type: ignore[return-value]
@@ -270,7 +270,7 @@ _ARGUMENTS = {
 
 
 def _is_known(module: nn.Module) -> bool:
-    """Whether a module computes what torch's own layer does, with nothing hooked on."""
+    """Return whether a module computes the same as torch's own layer, with no hooks."""
     known = (nn.Linear, *_CONVS.values(), nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     kind = next((kind for kind in known if isinstance(module, kind)), None)
     if kind is None or alteration_of(module):
@@ -319,7 +319,7 @@ def exact(tensor: Tensor) -> Tensor:
 
 
 def scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return what a BatchNorm does in evaluation mode, ``scale · x + shift`` for every feature, in float64."""
+    """Return a BatchNorm in evaluation mode as ``scale · x + shift`` for every feature, in float64."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = (exact(norm.running_var) + norm.eps).rsqrt()

@@ -36,7 +36,7 @@ _FAMILIES = {registered_name(family): family for family in _LIBRARY}
 def write(
     folder: str | Path, sides: Sides, stitch: nn.Module, family: Stitch | None, record: Mapping[str, object]
 ) -> Path:
-    """Write a stitch and what it joins; a reader sees the old content or the new one, or refuses.
+    """Write a stitch and a description of its networks; a reader sees the old content or the new one, or refuses.
 
     Raises ``OutputError`` if the folder cannot be written, or the record holds more than plain values.
     """
@@ -60,7 +60,7 @@ def to_safetensors(module: nn.Module) -> bytes:
 
 
 def describe(sides: Sides, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
-    """Return what ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
+    """Return the content of ``stitched.json``, as plain values, for a stitch whose tensors are ``content``."""
     joined = {
         role: {
             "name": network.name,
@@ -82,7 +82,7 @@ def describe(sides: Sides, content: bytes, family: Stitch | None, record: Mappin
 
 
 def suture_version() -> str:
-    """Say which version of Suture this is."""
+    """Return the version of Suture."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version("suture")
     return "unknown"
@@ -128,7 +128,7 @@ def _spell(family: Stitch | None) -> dict[str, object] | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a folder holds: its description as plain values, and the stitch's tensors by name."""
+    """The content of a folder: its description as plain values, and the stitch's tensors by name."""
 
     folder: Path
     description: Mapping[str, Any]
@@ -136,7 +136,7 @@ class Saved:
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """What was kept beside the stitch: trial key, fit, scores."""
+        """The record kept beside the stitch: trial key, fit, scores."""
         kept: Mapping[str, Any] = self.description["record"]
         return kept
 
@@ -187,7 +187,7 @@ def read(folder: str | Path) -> Saved:
         ) from error
     if hashlib.sha256(content).hexdigest() != description["tensors"]:
         raise CheckpointError(
-            f"{folder / TENSORS} is not what {DESCRIPTION} describes: it was changed or damaged, or one "
+            f"{folder / TENSORS} does not match {DESCRIPTION}: it was changed or damaged, or one "
             "of the two was not written; save it again"
         )
     return Saved(folder, description, from_bytes(content))
@@ -232,7 +232,7 @@ def _make(saved: Saved, networks: Sequence[Network], spelled: Mapping[str, Any] 
     """Make a family of the library from its description."""
     if spelled is None or spelled["family"] not in _FAMILIES:
         raise CheckpointError(
-            f"{saved.folder} holds {_say(spelled)}, which is no family of this version of the library; give it, "
+            f"{saved.folder} holds {_say(spelled)}, which is not a family of this version of the library; give it, "
             "stitch=, or a module of its kind to be filled"
         )
     settings = dict(spelled["settings"])

@@ -35,7 +35,7 @@ class Seam:
     """Two networks and where each is cut.
 
     The cuts are names; an alias, or a ``Cut``, is replaced by the name. That of clustered noise is empty. Raises
-    ``NetworkError`` if sender or receiver is no network, they are on two devices or have two tokenisers, and
+    ``NetworkError`` if sender or receiver is not a network, they are on two devices or have two tokenisers, and
     ``CutError`` for an unknown cut.
     """
 
@@ -56,12 +56,12 @@ class Seam:
         """Make the seam that a user names: by a cut of both networks, or by ``(sender cut, receiver cut)``."""
         pair = (at, at) if isinstance(at, str | Cut) else at
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(cut, str | Cut) for cut in pair):
-            raise CutError(f"at={at!r} is no seam; give a cut of both networks, or a pair (sender cut, receiver cut)")
+            raise CutError(f"at={at!r} is not a seam; give a cut of both networks, or a pair (sender's, receiver's)")
         return cls(sender, receiver, *(cut.name if isinstance(cut, Cut) else cut for cut in pair))
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shapes of what the sender sends and of what the receiver takes, without the batch."""
+        """The shapes of the sender's tensor and of the receiver's input at the seam, without the batch."""
         sender = self.sender
         sent = sender.shape if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).shape
         return sent, self.receiver.cuts.find(self.receiver_cut).shape
@@ -72,7 +72,7 @@ class Seam:
         return (self.receiver,) if isinstance(self.sender, ClusteredNoise) else (self.sender, self.receiver)
 
     def to(self, device: str | torch.device) -> "Seam":
-        """Return the same seam with its networks on a device. Raises what ``Network.to`` raises."""
+        """Return the same seam with its networks on a device. Raises the errors of ``Network.to``."""
         sender = self.sender.to(device) if isinstance(self.sender, Network) else self.sender
         return Seam(sender, self.receiver.to(device), self.sender_cut, self.receiver_cut)
 
@@ -107,7 +107,7 @@ class Seam:
 
 
 def check_networks(sender: object, receiver: object) -> None:
-    """Raise ``NetworkError`` if one is no network; noise may send."""
+    """Raise ``NetworkError`` if one of them is not a network; the sender may also be noise."""
     remedy = "a network: Network(model, example=…)"
     check_kind("the sender", sender, Network | ClusteredNoise, remedy, NetworkError)
     check_kind("the receiver", receiver, Network, remedy, NetworkError)
@@ -133,7 +133,7 @@ def check_one_tokenizer(sender: Network | ClusteredNoise, receiver: Network) -> 
     if None not in what and what[0] != what[1]:
         one, other = (told.format(each) for each in what)
         raise NetworkError(
-            f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens are no pairs, and "
+            f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens are not pairs, and "
             "stitches are token by token; give networks of one tokeniser, or name it if they share it and a table has "
             "unused rows: Network(…, tokenizer='…')"
         )
@@ -144,7 +144,7 @@ def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
         found = sender.cuts.find(cut)
         if found.is_output:
             raise CutError(
-                f"'{OUTPUT}' of {sender.name} is no cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
+                f"'{OUTPUT}' of {sender.name} is not a cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
             )
         return found.name
     if cut:
@@ -169,7 +169,7 @@ class Stitched(nn.Module):
         self.suffix = receiver.after(received)
 
     def forward(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
-        """Map raw images, or what else both networks take, to the receiver's outputs ``(n, outputs)``."""
+        """Map raw images, or other inputs of both networks, to the receiver's outputs ``(n, outputs)``."""
         _, (receiver, received) = self.seam.sides
         images, _ = join_inputs(images)
         represented = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
@@ -202,19 +202,19 @@ class Stitched(nn.Module):
         return fold(self.seam.sides, self.stitch)
 
     def carry(self, direction: Tensor) -> Tensor:
-        """Return what directions of the sender's features ``(…, features)`` are in the receiver's.
+        """Map directions in the sender's feature space ``(…, features)`` to the receiver's.
 
-        The stitch maps features by ``W·x + b``, and so a step along ``v`` in the sender to one along ``W·v``: a
-        steering vector is added behind the receiver's cut. Raises ``FoldError`` if the stitch is no such map.
+        The stitch maps features by ``W·x + b``, so a step along ``v`` in the sender becomes one along ``W·v``. A
+        steering vector is added behind the receiver's cut. Raises ``FoldError`` if the stitch is not such a map.
         """
         weight = read_feature_map(self.stitch, *self.seam.shapes).weight
         return (direction.cpu().double() @ weight.T).to(direction)
 
     def save(self, folder: str | Path, record: Mapping[str, object] | None = None) -> Path:
-        """Write the stitch and what it joins to a folder, as safetensors and JSON; return the folder.
+        """Write the stitch and the names of its networks to a folder, as safetensors and JSON; return the folder.
 
-        The networks are not written but named by their fingerprints. ``record`` is whatever else is to be kept, as
-        plain values. Raises ``OutputError`` if the folder cannot be written.
+        The networks are not written but named by their fingerprints. ``record`` holds anything else to keep, as plain
+        values. Raises ``OutputError`` if the folder cannot be written.
         """
         return write(folder, self.seam.sides, self.stitch, self.family, record or {})
 
@@ -245,5 +245,5 @@ def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
 
 
 def can_fold(stitched: Stitched) -> Fold:
-    """Say whether the stitch, fitted or not, can be folded into a neighbour, into which layer, and if not why."""
+    """Return whether the stitch, fitted or not, can be folded into a neighbour, and into which layer, or why not."""
     return fold_of(stitched.seam.sides, stitched.stitch)

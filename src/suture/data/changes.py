@@ -1,7 +1,7 @@
 """Changes of a data set: the same data with one thing changed, a rectangle of every image, or two sets stacked.
 
-A change says what becomes of the samples of a role. One that spoils what a network is taught changes the *training*
-roles, fit and validation, and leaves score unchanged: what the network lacks shows on the true data. One that sets
+A change is applied to the samples of a role. One that spoils a network's training changes the *training*
+roles, fit and validation, and leaves score unchanged: the network's gaps show on the true data. One that sets
 another task, or makes another kind of image, changes every role. Write your own by extending ``Variant``.
 """
 

@@ -1,4 +1,4 @@
-"""What ``datasets`` reads: ids of the hub, local folders, a ``Dataset`` and a ``DatasetDict`` of its own.
+"""Reading with ``datasets``: ids of the hub, local folders, and its own ``Dataset`` and ``DatasetDict``.
 
 Nothing is ever unpickled. Columns are found by type (``Image``, ``ClassLabel``), splits by name (``train``; ``test``,
 else ``validation``). Data without images may have sequences of token ids, a column of lists of integers (``input_ids``

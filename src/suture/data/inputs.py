@@ -1,8 +1,8 @@
 """Several inputs of a sample, such as token ids with their mask and positions, as one tensor.
 
 Models of text take a mapping: ``input_ids``, ``attention_mask``, ``position_ids`` … Everything here is fed one tensor
-with the sample first, so the entries of a mapping become columns of one, ``(n, columns, T)`` int64, whose ``Input``
-says what each is called. The first is the *content*, the token ids. A mapping of one entry is that tensor.
+with the sample first, so the entries of a mapping become columns of one, ``(n, columns, T)`` int64, with an ``Input``
+for each, which has its name. The first is the *content*, the token ids. A mapping of one entry is that tensor.
 
 A sequence that is shorter than others is filled up to their length, with ``PADDING`` in place of token ids, and 0 in
 the mask. What a model is fed there is its own padding. Positions that a mask leaves out count nowhere: in no closed
@@ -32,14 +32,14 @@ _SIDES = ("mask", "position", "type", "segment")
 @keyed_as("Input")
 @dataclass(frozen=True)
 class Input:
-    """One of several inputs: what it is called, and the type that a model is given it in."""
+    """One of several inputs: its name, and the type in which a model receives it."""
 
     name: str
     dtype: torch.dtype = torch.int64
 
     @property
     def is_side(self) -> bool:
-        """Whether it says where tokens are and of what kind, never which: a mask, positions, token types."""
+        """Whether it describes the places or kinds of tokens, never their content: a mask, positions, token types."""
         return any(word in self.name for word in _SIDES)
 
     @property
@@ -60,7 +60,7 @@ Inputs = tuple[Input, ...]
 
 
 def join_inputs(given: "Tensor | Mapping[str, Any]") -> tuple[Tensor, Inputs]:
-    """Return one tensor of a mapping, ``(n, columns, T)`` int64, with what its columns are; a tensor as it is.
+    """Join a mapping into one tensor, ``(n, columns, T)`` int64, and describe its columns; a tensor stays as it is.
 
     Entries that are targets are left out. Raises ``DataError`` for several that are not integers ``(n, T)``, all alike.
     """
@@ -88,19 +88,19 @@ def join_inputs(given: "Tensor | Mapping[str, Any]") -> tuple[Tensor, Inputs]:
 
 
 def says_nothing(one: Input, column: Tensor) -> bool:
-    """Whether a model is told nothing by a column: by a mask of no position, or token types that are all the first."""
+    """Return whether a column carries no information: a mask of no position, or token types that are all the first."""
     return bool(one.counts(column).all()) if one.is_mask else "type" in one.name and not bool(column.any())
 
 
 def part_inputs(joined: Tensor, inputs: Inputs) -> "Tensor | dict[str, Tensor]":
-    """Return the mapping that a tensor was joined of; one that is no mapping as it is."""
+    """Split a joined tensor into its mapping again; a tensor that was not joined stays as it is."""
     if not inputs:
         return joined
     return {one.name: joined.select(1, i).to(one.dtype) for i, one in enumerate(inputs)}
 
 
 def content_of(joined: Tensor) -> Tensor:
-    """Return the token ids, ``(n, T)``, of what may have more columns."""
+    """Return the token ids, ``(n, T)``, of a tensor that may have more columns."""
     return joined.select(1, 0) if joined.ndim == 3 else joined
 
 

@@ -2,8 +2,8 @@
 
 Every class has one centre, uniform in [0, 1) at every coordinate of the tensor that the stitch reads; a sample is its
 class's centre plus Gaussian noise, clamped to [0, 1]. Centres are the same for all data, the noise never is. A stitch
-that does as well with it as with a trained sender shows what the receiver makes of class identity, not what the sender
-represents. smith2024, appendix A, algorithms 1 and 2 (which do not give the scale of the noise; here 0.1).
+that does as well with it as with a trained sender shows how the receiver uses class identity, not how the sender
+represents the data. smith2024, appendix A, algorithms 1 and 2 (which do not give the scale of the noise; here 0.1).
 
 Here every sample of a data set gets noise of its own class, so sizes and roles are those of the data, and it is joined
 to the receiver's activation of the same image. If pairs are broken, the noise stays that of the sender's own sample, as

@@ -1,6 +1,6 @@
-"""From raw images to what a network was trained on: resizing, channels and normalisation.
+"""Preprocessing of raw images into a network's inputs: resizing, channels and normalisation.
 
-A network owns this way to its first layer. Token ids pass unchanged.
+Every network owns its preprocessing. Token ids pass unchanged.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class Preprocess:
             raise DataError(f"preprocessing with std={self.std}: every standard deviation must be above 0")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Map float images ``(N, C, H, W)`` to what the first layer takes; return token ids unchanged.
+        """Map float images ``(N, C, H, W)`` to inputs of the first layer; return token ids unchanged.
 
         Raises ``DataError`` when the images' channels do not suit ``channels``, ``mean`` or ``std``, or when token ids
         are to be resized or normalised.
@@ -84,7 +84,7 @@ class Prepare(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Prepare images, or a copy of them if the preprocessing is the user's and might write to it.
 
-        Raises ``DataError`` for floats that are no raw images.
+        Raises ``DataError`` for floats that are not raw images.
         """
         if images.is_floating_point():
             check_range("the images that a network is given", images, BEYOND)

@@ -1,4 +1,4 @@
-"""Read a map-style ``Dataset``, a ``DataLoader``, or anything that has a length and gives samples by their number.
+"""Reading of a map-style ``Dataset``, a ``DataLoader``, or anything that returns samples by their number.
 
 A ``DataLoader`` is read in the order of its dataset, by its own workers and ``collate_fn``: the samples that its
 sampler draws, each once, whatever ``drop_last`` leaves out. Samples are pairs ``(image, label)``, or mappings with an
@@ -47,7 +47,7 @@ Columns = tuple[str, str | None]
 class Whole:
     """All samples of a source: images (N, C, H, W) or token ids (N, T), labels, and names of classes if it has them.
 
-    Token ids with their masks and such are (N, columns, T), and ``inputs`` says what the columns are.
+    Token ids with their masks and such are (N, columns, T), and ``inputs`` describes the columns.
     """
 
     images: Tensor
@@ -155,7 +155,7 @@ def is_dataset(thing: object) -> bool:
 
 
 def name_of(given: Any) -> str:
-    """Return what a dataset is called if nobody names it: as its class is, that of the innermost."""
+    """Return the default name of a dataset: that of the innermost dataset, or of its class."""
     inner = given
     while is_dataset(deeper := getattr(inner, "dataset", None)):
         inner = deeper
@@ -167,10 +167,10 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
     """Return all samples of a dataset or loader, in the dataset's order.
 
     ``columns`` names the entries of samples that are mappings, if known names leave a choice. ``size`` is the side to
-    resize PIL's images to. Raises ``DataError`` for what cannot be read, or is not the same each time.
+    resize PIL's images to. Raises ``DataError`` for samples that cannot be read, or differ each time.
     """
     if size is not None and size < 1:
-        raise DataError(f"size={size} of {name!r} is no size to resize images to; give a side of 1 pixel or more")
+        raise DataError(f"size={size} of {name!r} is not a size to resize images to; give a side of 1 pixel or more")
     loader = given if isinstance(given, DataLoader) else None
     dataset: Any = given if loader is None else loader.dataset
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -258,7 +258,7 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
 
 
 def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
-    """Return the numbers of the samples that a loader draws. Raises ``DataError`` if they are others each time."""
+    """Return the numbers of the samples that a loader draws. Raises ``DataError`` if they differ each time."""
     whole = list(range(len(loader.dataset)))  # type: ignore[arg-type]
     sampler, is_plain = loader.sampler, type(loader.batch_sampler) is BatchSampler
     if is_plain and type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(whole):
@@ -295,7 +295,7 @@ def _is_tokens(part: Tensor) -> bool:
 
 
 def _join_tokens(parts: Sequence[Tensor], names: Sequence[str], name: str, are_batches: bool) -> tuple[Tensor, Inputs]:
-    """Return token ids (n, T), or with what is beside them (n, columns, T), of all parts, filled up to one length."""
+    """Return token ids (n, T), or with their side inputs (n, columns, T), of all parts, filled up to one length."""
     parts = [part if part.ndim == 3 else part[:, None] for part in parts]
     names = names or [CONTENT[0]]
     lengths = torch.cat([torch.full((len(part),), part.shape[-1]) for part in parts])
@@ -357,7 +357,7 @@ def _choose(item: Mapping[str, Any], what: str, asked: str | None, known: Sequen
 
 
 def _inputs(image: Any, what: str, size: int | None) -> Tensor:
-    """Return the image of a sample, or its token ids (T,), or with what is beside them (columns, T)."""
+    """Return the image of a sample, or its token ids (T,), or these with their side inputs (columns, T)."""
     if not isinstance(image, Mapping):
         return _image(image, what, size)
     parts = {key: _image(one, f"{key} of {what}", size) for key, one in image.items()}
@@ -422,7 +422,7 @@ def _within(dataset: Any) -> list[Any]:
 
 
 def describe_transforms(dataset: Any, collate: Callable[..., Any] | None = None) -> str:
-    """Return in words what a dataset does to its images and labels."""
+    """Describe in words how a dataset transforms its images and labels."""
     found: list[str] = []
     for one in _within(dataset):
         kept = getattr(one, "__dict__", {})

@@ -1,6 +1,6 @@
 """Labelled images, or sequences of tokens, and the three roles they play in a trial.
 
-*fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
+*fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and which stitch to keep,
 *score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
 network brings its own preprocessing, so two networks are fed the same images, each prepared as it was trained.
 ``images`` may also be sequences of token ids, ``(N, T)`` int64, all of one length, or with their masks and such
@@ -49,12 +49,12 @@ def are_token_ids(raw: Tensor) -> bool:
 
 
 def things(raw: Tensor) -> str:
-    """Return what samples are called: images, or sequences of token ids."""
+    """Return the word for samples: images, or sequences of token ids."""
     return "sequences" if are_token_ids(raw) else "images"
 
 
 def sizes(raw: Tensor) -> str:
-    """Return how large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
+    """Return the size of each sample in words: ``3×32×32`` of images, ``64 tokens`` of sequences."""
     return f"{raw.shape[-1]} tokens" if are_token_ids(raw) else "×".join(map(str, raw.shape[1:]))
 
 
@@ -203,9 +203,9 @@ class Samples:
     ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], or token ids (N, T), int64 from 0, N at least 2;
     ``labels`` is (N,) int64, indices into ``classes``, or what another ``task`` takes; ``pairing`` is (N,) int64, for
     each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself).
-    ``transforms`` says in words what the images went through before they came here. A mapping of inputs, such as a
+    ``transforms`` describes in words how the images were transformed before. A mapping of inputs, such as a
     tokeniser's ``input_ids`` and ``attention_mask``, may be given for ``images``; these are then ``(N, columns, T)``,
-    and ``inputs`` says what the columns are. Raises ``DataError`` when any of this fails.
+    and ``inputs`` describes the columns. Raises ``DataError`` when any of this fails.
     """
 
     name: str
@@ -301,8 +301,8 @@ class Samples:
     def first(self, count: int) -> "Samples":
         """Return the first samples, the same object each time; if that is all of them, ``self``.
 
-        What is cut short says so in its name: ``digits/score[:100]``. Raises ``DataError`` if the number is below 2 or
-        above what there is, or if pairs are broken.
+        Samples that are cut short have it in their name: ``digits/score[:100]``. Raises ``DataError`` if the number is
+        below 2 or above their number, or if pairs are broken.
         """
         if not 2 <= check_whole("fit and score", count) <= len(self):
             raise DataError(f"cannot limit {self.name!r} to {count}; valid: 2 to {len(self)}, all it has")
@@ -333,7 +333,7 @@ class Samples:
 
     @cached_property
     def _made(self) -> "dict[tuple[str, int], Samples]":
-        """What ``first`` and ``shuffled`` gave: their images need not be hashed for every trial."""
+        """The results of ``first`` and ``shuffled``, whose images need not be hashed for every trial."""
         return {}
 
 
@@ -372,7 +372,7 @@ class Data:
 
     @cached_property
     def training(self) -> Samples:
-        """Fit and validation together, in this order: what a network is trained on that a stitch will join.
+        """Fit and validation samples together, in this order: the training data of a network that a stitch will join.
 
         Raises ``DataError`` if pairs are broken: a network is trained on images with their own labels.
         """
@@ -419,8 +419,8 @@ class Data:
 
         Validation stays whole, since what a fit stops and chooses by must tell small gains; if it has fewer than
         ``VALIDATED`` samples, samples that are then not fitted are added, but no copies of fitted ones unless the two
-        roles share images already. What is cut short says so in its name (``digits/fit[:100]``). Raises ``DataError``
-        when a number is below 2 or above what there is.
+        roles share images already. Samples that are cut short have it in their name (``digits/fit[:100]``). Raises
+        ``DataError`` when a number is below 2 or above their number.
         """
         fitted = self.fit if fit is None else self.fit.first(fit)
         return Data(
@@ -482,13 +482,13 @@ class Data:
         if shared > (SHARED + repeated) * len(asked):
             what, names = things(asked.images), " or ".join(other.name for other in others)
             raise DataError(
-                f"{shared:,} of the {len(asked):,} {what} of {asked.name!r} are also in {names}: nothing may be "
-                f"fitted, or chosen, on what it is scored on; give each role {what} of its own (Data.split cuts "
-                "validation from what is to fit)"
+                f"{shared:,} of the {len(asked):,} {what} of {asked.name!r} are also in {names}: the samples "
+                f"that are scored must not fit or choose a stitch; give each role {what} of its own (Data.split cuts "
+                "validation from the samples to fit)"
             )
 
     def _check_classes(self) -> None:
-        """Raise ``DataError`` if there is nothing to tell apart in the fit data, or none of it is scored."""
+        """Raise ``DataError`` if the fit data are all of one class, or none of their classes is scored."""
         if len(self.score) < FEW or self.fit.task != Classification():
             return
         fitted, scored = (set(samples.labels.tolist()) for samples in (self.fit, self.score))
@@ -534,7 +534,7 @@ class Data:
 
 
 def _describe_task(samples: Samples) -> str:
-    """Return the classes, or the task if it is another, and what the images went through."""
+    """Return the classes, or the name of another task, and the transforms of the images."""
     task = f"{len(samples.classes)} classes" if samples.task == Classification() else samples.task.name
     return f"{task}, through {samples.transforms}" if samples.transforms else task
 
@@ -581,7 +581,7 @@ def _some(labels: Iterable[int]) -> str:
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """Return a SHA-256 over dtype, shape and values; what is not contiguous is copied a part at a time."""
+    """Return a SHA-256 over dtype, shape and values; a tensor that is not contiguous is copied a part at a time."""
     content = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
     for part in pieces(tensor):
         content.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)

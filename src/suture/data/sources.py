@@ -1,4 +1,4 @@
-"""Load whatever the user names as ``Data``: tensors, datasets, loaders, folders, hub ids; images raw, decoded once.
+"""Loading of ``Data`` from tensors, datasets, loaders, folders and hub ids; images raw, decoded once.
 
 Nothing is ever unpickled: tensors and arrays come as such, the datasets of torch as they give their samples
 (``reading``), and everything else is downloaded and parsed by ``datasets`` (``hub``). Large data lie in mapped files
@@ -65,7 +65,8 @@ def load_data(
       of more than a byte, from 0, or a mapping of these with their ``attention_mask`` and such; labels (N,) integers,
       for a language model the token ids again, not shifted, or None. All copied.
 
-    Samples of text in datasets may have any length: they are filled up and masked, and what is masked counts nowhere.
+    Samples of text in datasets may have any length: they are filled up and masked, and masked positions are ignored
+    everywhere.
 
     ``split`` takes one set of samples for the pair, or ``train`` of a folder or a hub id, and cuts from it the share
     (0.2) or the number (1000) to score on, drawn at random by a seed of its content.
@@ -74,9 +75,8 @@ def load_data(
     integers), or says how many there are (default ``"0"`` to the highest label). ``columns`` names the image and the
     label column, or entry of samples that are mappings, if types and names leave a choice; ``score_split`` is the split
     of a folder, hub id or ``DatasetDict`` to score on (default ``test``, else ``validation``); ``size`` the side in
-    pixels to resize encoded images to while decoding (bilinear, not keeping the aspect ratio). ``task`` says what
-    labels are if not one class per sample (``suture.tasks`` has what each takes); they may be ``None`` if it needs
-    none.
+    pixels to resize encoded images to while decoding (bilinear, not keeping the aspect ratio). ``task`` gives the
+    meaning of labels if it is not one class per sample (see ``suture.tasks``); they may be ``None`` if it needs none.
 
     Samples to score keep their order, unless they are sorted by class, as in a folder of images: then they are
     shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.
@@ -106,7 +106,7 @@ def load_data(
         found = hub.load_splits(path)
         wholes = _read_splits(name, found, columns, score_split, split, size, task)
     else:
-        _refuse("what is no folder, hub id or DatasetDict", score_split=score_split)
+        _refuse("data that is not a folder, hub id or DatasetDict", score_split=score_split)
         name, wholes = _read_pair(source, name, columns, split, size, task)
     class_names = _find_classes(name, wholes, named, task)
     if not _are_arrays(source[0] if isinstance(source, tuple | list) else source):
@@ -281,7 +281,7 @@ def _check_task(source: str, task: Task) -> None:
 
 
 def _in_words(source: object) -> str:
-    """Return what was given instead of data."""
+    """Describe the type of a source that is not data."""
     if not isinstance(source, tuple | list):
         return f"a {type(source).__name__}"
     return f"a {type(source).__name__} of {', '.join(type(one).__name__ for one in source) or 'nothing'}"

@@ -1,4 +1,4 @@
-"""What a network's outputs mean, what targets are, and which loss a stitch is fitted by.
+"""Tasks: the meaning of a network's outputs, the targets, and the loss by which a stitch is fitted.
 
 A task is a property of the data, ``Samples.task``. The targets of a sample are its ``labels``, whose first axis is the
 samples'. Everything below a measurement sees outputs and targets as tensors and asks the task for
@@ -8,7 +8,7 @@ samples'. Everything below a measurement sees outputs and targets as tensors and
 - ``positions``: how many predictions of a sample count, so that a long text weighs more than a short one.
 
 When a trial is made it asks once for the ``Facts`` of its scored data: on which axis the classes of outputs lie, how
-many predictions count, and what a network reaches that has learned nothing.
+many predictions count, and the score of a network that has learned nothing.
 """
 
 import math
@@ -46,7 +46,7 @@ class Facts:
 
 @keyed_as("Task")
 class Task(ABC):
-    """What outputs and targets mean. Tasks are frozen dataclasses; equal settings are equal tasks."""
+    """The meaning of outputs and targets. Tasks are frozen dataclasses; equal settings are equal tasks."""
 
     name: ClassVar[str]  #: in tables
     unit: ClassVar[str] = "sample"  #: what one independent sample is, over which intervals are taken
@@ -63,7 +63,7 @@ class Task(ABC):
 
     @abstractmethod
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs ``(n, *shape)`` do not suit the targets; nothing if they do."""
+        """Return the reason why outputs ``(n, *shape)`` do not suit the targets; empty if they do."""
 
     def facts(self, shape: tuple[int, ...], targets: Tensor) -> Facts:
         """Return the facts for outputs ``(n, *shape)``, which must suit the targets (``check_outputs``)."""
@@ -82,7 +82,7 @@ class Task(ABC):
         """Return the loss of every sample, the mean over its positions: ``(n,)``."""
 
     def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return how wrong every sample is, ``(n,)``; by default its loss."""
+        """Return the error of every sample, ``(n,)``; by default its loss."""
         return self.losses(outputs, targets)
 
     def positions(self, targets: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class Task(ABC):
         return (self.losses(outputs, targets) * counts).sum() / counts.sum().clamp(min=1)
 
     def scale(self, targets: Tensor) -> float:
-        """Return what an error counts as one, in the unit of ``errors``: to tell a small gain from a large one."""
+        """Return the size of a typical error, in the unit of ``errors``, to tell a small gain from a large one."""
         return 1.0
 
     def default_targets(self, inputs: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class Classification(Task):
         _check_indices(name, targets, classes)
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         if len(shape) == 1 and shape[0] == len(classes):
             return ""
         return f"{len(classes)} classes need outputs (n, {len(classes)}), and these are {_batch(shape)}"
@@ -189,7 +189,7 @@ class DenseClassification(Task):
         return tuple(map(str, range(max(int(part.max()) for part in targets) + 1)))
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         places = tuple(targets.shape[1:])
         layouts = {"first": (len(classes), *places), "last": (*places, len(classes))}
         allowed = layouts if self.classes is None else {self.classes: layouts[self.classes]}
@@ -280,7 +280,7 @@ class NextToken(Task):
         return inputs.masked_fill(inputs < 0, IGNORED) if int(inputs.min()) < 0 else inputs
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         length, highest = targets.shape[1], int(targets.max())
         if len(shape) == 2 and shape[0] == length and shape[1] > highest:
             return ""
@@ -332,7 +332,7 @@ class MultiLabel(Task):
         return tuple(map(str, range(targets[0].shape[-1])))
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         if shape == tuple(targets.shape[1:]):
             return ""
         return f"{len(classes)} labels need outputs (n, {len(classes)}), and these are {_batch(shape)}"
@@ -368,7 +368,7 @@ class Regression(Task):
             raise DataError(f"a target of {name!r} is the same for all samples; leave it out")
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs do not suit the targets."""
+        """Return the reason why outputs do not suit the targets."""
         wanted = tuple(targets.shape[1:])
         return (
             "" if shape == wanted else f"targets {_batch(wanted)} need as many outputs, and these are {_batch(shape)}"
@@ -383,7 +383,7 @@ class Regression(Task):
         return (outputs - targets.to(outputs.dtype)).square().mean(1)
 
     def scale(self, targets: Tensor) -> float:
-        """Return the variance of the targets, so that an error of one is what their mean has."""
+        """Return the variance of the targets, which is the error of predicting their mean."""
         return float(targets.double().var(0, correction=0).mean())
 
 
@@ -393,9 +393,9 @@ class Regression(Task):
 class OwnOutputs(Task):
     """The receiver's own outputs are the targets, and no label is used: for towers without a head, and unlabelled data.
 
-    ``meaning`` says what outputs are. ``"embeddings"``: the loss is 1 − cosine, over the positions that a mask leaves.
-    ``"logits"`` ``(n, classes)``: the loss is the divergence KL(receiver ‖ stitched) in nats, and a sample is wrong if
-    the largest output is another's.
+    ``meaning`` is the meaning of the outputs. ``"embeddings"``: the loss is 1 − cosine, over the positions that a mask
+    leaves. ``"logits"`` ``(n, classes)``: the loss is the divergence KL(receiver ‖ stitched) in nats, and a sample is
+    wrong if the largest output is another's.
     """
 
     meaning: Literal["embeddings", "logits"] = "embeddings"
@@ -420,7 +420,7 @@ class OwnOutputs(Task):
         return torch.zeros(len(inputs), dtype=torch.int64)
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
-        """Say why outputs cannot be what is copied."""
+        """Return the reason why outputs cannot be copied; empty if they can."""
         if self.meaning == "logits" and len(shape) != 1:
             return f"logits are (n, classes), and these are {_batch(shape)}"
         return "" if math.prod(shape) > 1 else "one number has no direction to be compared"

@@ -68,7 +68,7 @@ UNKNOWN = Gained(math.inf, math.inf)  #: where the looks before had no finite lo
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The validation samples that parameters of the stitch get wrong, or how wrong they are, and the mean loss.
+    """A check of parameters on validation samples: which ones are wrong, or by how much, and the mean loss.
 
     ``steps`` are those that led there from a start, ``constant`` is the error of naming the commonest class always.
     """
@@ -86,7 +86,7 @@ class Look:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether it is clearly less wrong than a constant would be."""
+        """Whether its error is clearly below that of a constant answer."""
         deviation = math.sqrt(self.constant * (1 - self.constant) / len(self.wrong))
         return self.constant - self.error > SURE * deviation
 
@@ -96,16 +96,16 @@ class Look:
         return self.error, self.loss
 
     def is_like(self, other: "Look", deviations: float = LIKE) -> bool:
-        """Whether chance would explain by how much their errors differ: so many standard deviations, or fewer."""
+        """Return whether chance explains the difference of their errors: so many standard errors, or fewer."""
         return abs(self.error - other.error) <= deviations * self.chance(other)
 
     def chance(self, other: "Look") -> float:
-        """Return what the images that are right in one and wrong in the other would add by chance to either's error."""
+        """Return the standard error of the difference between the two error rates, over the same images."""
         return float((self.wrong.double() - other.wrong.double()).std()) / math.sqrt(len(self.wrong))
 
 
 class Best:
-    """Of looks the ``least`` wrong one, and the one to be ``kept``.
+    """The look with the ``least`` error so far, and the look to be ``kept``.
 
     That has the lowest loss among those whose errors chance does not tell from the least; of all, if not even the least
     is clearly less wrong than a constant.
@@ -132,7 +132,7 @@ class Best:
 
 
 def find_best(looks: Sequence[Look]) -> Look:
-    """Return the look of some that is to be kept."""
+    """Return the look to be kept, of several."""
     best = Best(looks[0])
     for look in looks[1:]:
         best.add(look)
@@ -140,7 +140,7 @@ def find_best(looks: Sequence[Look]) -> Look:
 
 
 def err_always(problem: Problem, most: int) -> float:
-    """Return the error of naming the commonest class always, on so many validation samples; 1 if it is no class."""
+    """Return the error of always naming the commonest class, on so many validation samples; 1 without classes."""
     if problem.task != Classification():
         return 1.0
     labels = problem.validation.labels[:most].cpu()
@@ -173,13 +173,13 @@ class Ground:
         self.best = Best(self.start)
 
     def place(self, ridge: float | None) -> Coordinates:
-        """Return coordinates of the stitch where it is, in units of a ridge."""
+        """Return coordinates at the stitch's present parameters, in units of a ridge."""
         if ridge not in self._reads:
             self._reads[ridge] = measure_layers(self.stitch, self.problem.fit.activations, ridge)
         return Coordinates(self.stitch, self._reads[ridge])
 
     def look(self, state: State, fit_loss: float, steps: int, most: int = HELD_OUT) -> Look:
-        """Look at parameters of the stitch, so many steps from a start, on at most so many validation samples."""
+        """Evaluate parameters of the stitch, so many steps from a start, on at most so many validation samples."""
         side, task = self.problem.validation, self.problem.task
         losses, wrong = [], []
         with torch.no_grad():
@@ -197,7 +197,7 @@ class Ground:
         return found
 
     def report(self, trail: "Trail", claims: bool) -> FitReport:
-        """Load the best look into the stitch, and say how the fit went, by the trail that led there.
+        """Load the best look into the stitch, and return the report of the fit, by the trail that led there.
 
         If it ``claims`` anything, it has converged if the trail ended by itself and gained ``little`` in the end.
         """
@@ -253,23 +253,23 @@ class Arm:
 
     @property
     def taken(self) -> int:
-        """How many steps it has taken."""
+        """The number of steps that it has taken."""
         return self.steps.taken
 
     def glance(self) -> Look:
-        """Take ``FIRST`` steps, and glance at the average over the last half of them, to compare arms."""
+        """Take ``FIRST`` steps, and evaluate the average over the last half of them, to compare arms."""
         self.seen = self.ground.look(*self._average(FIRST), FIRST, GLANCE)
         return self.seen
 
     def go_to(self, steps: int) -> Look:
-        """Go on until it has taken so many steps, and look at the average over the last half of them."""
+        """Continue until it has taken so many steps, and evaluate the average over the last half of them."""
         self.seen = self.ground.look(*self._average(steps), self.begun + steps)
         self.ground.best.add(self.seen)
         self.looks.append(self.seen)
         return self.seen
 
     def _average(self, steps: int) -> tuple[State, float]:
-        """Go on until it has taken so many steps; return the average over the last half, and their mean loss."""
+        """Continue until it has taken so many steps; return the average over the last half, and their mean loss."""
         half = steps // 2
         for mark in sorted({half, steps} | {mark for mark in MARKS if mark < steps}):  # where later halves may begin
             if mark > self.taken:
@@ -326,7 +326,7 @@ class Race:
 
     @property
     def best(self) -> Arm:
-        """The one with the lowest loss, if chance explains by how much the other has fewer errors; else that."""
+        """The arm with the lowest loss, unless the one with the fewest errors has clearly fewer; else that one."""
         return self.lowest if self.lowest.seen.is_like(self.likely.seen, CLEAR) else self.likely
 
     @property
@@ -354,7 +354,7 @@ def race(ground: Ground, budget: float = math.inf) -> Arm:
 
 
 def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Trail:
-    """Descend until a rate is done with, or until the ``cap`` of steps.
+    """Descend until a rate gains nothing more, or until the ``cap`` of steps.
 
     If the last doubling gained too much for the fit to have converged, go on from the best look at a lower rate until
     that is done with and the last doubling gained little, or ``LONGER`` and as many steps as at the first were taken.
@@ -379,7 +379,7 @@ def run_briefly(ground: Ground, most: int) -> Trail:
 
 
 def exhaust(ground: Ground, arm: Arm, cap: int, patience: int) -> bool:
-    """Descend until ``patience`` doublings in a row gain nothing; say if the ``cap`` of steps allowed it.
+    """Descend until ``patience`` doublings in a row gain nothing; return whether the ``cap`` of steps allowed it.
 
     It looks twice a doubling. One that has lowered neither the loss nor, by more than chance, the errors by its first
     look has gained nothing, and ends there if it is the last to be waited for.

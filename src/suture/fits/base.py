@@ -1,4 +1,4 @@
-"""What a fit is given: the seam as data, and a stitch to change in place."""
+"""The inputs of a fit: the seam as data, and a stitch to change in place."""
 
 import math
 from abc import ABC, abstractmethod
@@ -26,11 +26,11 @@ class Side:
     """One data role seen from the seam.
 
     ``activations`` are the sender's at its cut, ``(n, *sender shape)``, or what stands for them if they are too large
-    to be kept (``core.activations.cache.Recomputed``): take rows; ``labels`` are what the task takes for targets,
-    ``(n,)`` or ``(n, …)``; ``expected()`` gives the receiver's own activations at its cut, ``(n, *receiver shape)``, of
-    the first samples if the fit ``reads`` no more, and ``outputs()`` its own outputs ``(n, …)``, in the same order.
-    ``inputs`` are what the suffix reads of the samples beside the tensor that passes, such as masks; ``counted`` says
-    which tokens count, bool ``(n, T)``, if the seam joins tokens to tokens and not all do.
+    to be kept (``core.activations.cache.Recomputed``): take rows; ``labels`` are the task's targets, ``(n,)`` or ``(n,
+    …)``; ``expected()`` gives the receiver's own activations at its cut, ``(n, *receiver shape)``, of the first samples
+    if the fit ``reads`` no more, and ``outputs()`` its own outputs ``(n, …)``, in the same order. ``inputs`` are the
+    inputs that the suffix reads beside the tensor that passes, such as masks; ``counted`` marks the tokens that count,
+    bool ``(n, T)``, if the seam joins tokens to tokens and not all do.
     """
 
     activations: Tensor
@@ -41,7 +41,7 @@ class Side:
     counted: Tensor | None = None
 
     def run(self, suffix: nn.Module, represented: Tensor, chosen: Tensor) -> Tensor:
-        """Return what a suffix gives for chosen samples, which a stitch has represented."""
+        """Return a suffix's outputs for chosen samples, which a stitch has represented."""
         return run_suffix(suffix, represented, self.inputs_of(chosen, represented.device))
 
     def inputs_of(self, chosen: Tensor, device: torch.device) -> Tensor | None:
@@ -99,20 +99,20 @@ class Gained:
 
     @property
     def most(self) -> float:
-        """The value and its error together."""
+        """The value plus its error."""
         return self.value + self.error
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """How a fit went.
+    """The report of a fit.
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better, ``None`` if the fit cannot say: a closed form, or one
-    that takes all its steps anyway.
-    ``gained`` is what the last doubling of the work gained, ``None`` if the fit does not say. ``start`` says where a
-    descent began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did
-    not go as planned. ``validation_loss`` is that of the parameters that were kept, nan if the fit did not look.
+    that takes all its steps anyway. ``gained`` is the gain of the last doubling of the work, ``None`` if the fit does
+    not report it. ``start`` says where a descent began. ``kept`` says which of several fits gave the stitch, if there
+    were several. ``notes`` describe deviations from the usual course. ``validation_loss`` is that of the parameters
+    that were kept, nan if the fit did not look.
     """
 
     steps: int = 0
@@ -140,7 +140,7 @@ class Fit(ABC):
     """How many samples a plan fits it on if the data do not say; ``None`` leaves it to the plan."""
 
     def reads(self, shape: Shape) -> float:
-        """Return of how many samples, from the first on, it asks for the receiver's activations ``(n, *shape)``.
+        """Return the number of samples, from the first on, whose receiver activations ``(n, *shape)`` it needs.
 
         They are computed before the fit. Return infinity if unsure.
         """
@@ -158,7 +158,7 @@ class Fit(ABC):
 
     @property
     def drawn_as(self) -> "Fit":
-        """The fit by which random numbers are drawn: the same one, but for what only says how long it may go on."""
+        """The fit from which random numbers derive: the same, except for settings that only limit its length."""
         return self
 
     def deepened(self) -> "Fit | None":
@@ -170,7 +170,7 @@ class Fit(ABC):
         """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""
 
     def __str__(self) -> str:
-        """The name of a published fit, with its steps if only they differ; else the call that makes it.
+        """Return the name of a published fit, with its steps if only they differ; else the call that makes it.
 
         A call is spelled without the settings that are default.
         """
@@ -178,7 +178,7 @@ class Fit(ABC):
 
 
 def _published(fit: Fit) -> str:
-    """The name that a fit goes by, if it does."""
+    """Return the name that a fit goes by, if it does."""
     for name, known in PUBLISHED.items():
         if type(known) is type(fit) and is_dataclass(fit):
             differ = [f.name for f in fields(fit) if getattr(known, f.name) != getattr(fit, f.name)]

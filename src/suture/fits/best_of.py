@@ -43,14 +43,14 @@ PUBLISHED_START = TaskLoss(
 @final
 @dataclass(frozen=True)
 class BestOf(Fit):
-    """Of several fits the one with the least error on the validation data.
+    """The one of several fits with the least error on the validation data.
 
     Of those whose errors chance does not tell from the least, it is the one with the lowest loss.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
     and names it, and has converged if all have, which it cannot say if one of them cannot. Raises ``FitError`` if no
-    fit is named, or one twice, or none gives a finite loss, and what the fits raise.
+    fit is named, or one twice, or none gives a finite loss, and the errors of the fits.
     """
 
     fits: tuple[Fit, ...] = (Converged(), PUBLISHED_START)
@@ -63,7 +63,7 @@ class BestOf(Fit):
                 raise FitError(f"BestOf names {fit} twice, which gives the same stitch twice; measure with more seeds")
 
     def reads(self, shape: Shape) -> float:
-        """Return as many as the one that reads most."""
+        """Return the largest number of samples that one of its fits reads."""
         return max(fit.reads(shape) for fit in self.fits)
 
     @property
@@ -72,7 +72,7 @@ class BestOf(Fit):
         return self.fits
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
-        """Fit a copy of the stitch by each, and give the stitch what the best one has."""
+        """Fit a copy of the stitch by each fit, and load the best result into the stitch."""
         if not stitch.state_dict():
             return replace(self.fits[0].fit(problem, stitch), kept=str(self.fits[0]))
         device = next(chain(stitch.parameters(), stitch.buffers())).device
@@ -98,12 +98,12 @@ class BestOf(Fit):
         return replace(report, steps=steps, converged=converged, kept=report.kept or str(kept), validation_loss=loss)
 
     def __str__(self) -> str:
-        """The call that makes it."""
+        """Return the call that makes it."""
         return "BestOf()" if self == BestOf() else f"BestOf(fits=({', '.join(map(str, self.fits))}))"
 
 
 def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look:
-    """Say what the validation data says of a stitch."""
+    """Evaluate a stitch on the validation data."""
     side = problem.validation
     stitch.eval()
     losses, wrong = [], []

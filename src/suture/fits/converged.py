@@ -1,4 +1,4 @@
-"""The default fit, which goes on until more of it does not help, and its short form.
+"""The default fit, which continues until more steps do not help, and its short form.
 
 1. The closed form of ``LeastSquares``, each output channel rescaled to the receiver's deviation, from as many samples
    as a map of so many features needs (``ROWS``).
@@ -215,7 +215,7 @@ class _Bare:
         return dict(made.named_parameters())
 
     def write_back(self, maps: list[AffineMap]) -> None:
-        """Give the stitch that was given what this one computes; ``maps`` hold the moments of its rows."""
+        """Copy the result into the stitch that was given; ``maps`` hold the moments of its rows."""
         if self.given is not None:
             conv = next(module for module in self.stitch.modules() if isinstance(module, nn.Conv2d))
             assert conv.bias is not None
@@ -239,7 +239,7 @@ def _without_batchnorms(problem: Problem, stitch: nn.Module) -> _Bare:
 
 
 def is_one_map(family: Stitch) -> bool:
-    """Whether its stitches are one map of rows, which may be any."""
+    """Return whether its stitches are one map of rows, which may be any."""
     single = isinstance(family, Conv) and family.kernel == 1
     return single or isinstance(family, Linear | StridedConv | UpsampledConv)
 

@@ -68,9 +68,9 @@ class Solved:
 
 
 def read_head(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
-    """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` if it is no mean and linear layer.
+    """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` if it is not a mean and a linear layer.
 
-    ``probe`` are such tensors, on which the two must agree to 1e-4 of what the outputs vary by.
+    ``probe`` are such tensors, on which the two must agree to 1e-4 of the outputs' variation.
     """
     features = part.gives(probe[:1]).shape[-1]
     axis = next((i for i in (0, len(shape) - 1) if shape[i] == features), None)
@@ -144,11 +144,11 @@ class _Softmax:
         return torch.addmm(self.bias, moved, self.basis.T).log_softmax(1)
 
     def loss(self, mapped: Tensor) -> float:
-        """The mean cross-entropy in nats, for a map and its shift ``(rank, features + 1)``."""
+        """Return the mean cross-entropy in nats, for a map and its shift ``(rank, features + 1)``."""
         return _cross_entropy(self._log_probabilities(mapped), self.labels)
 
     def minimised(self, start: Tensor, penalty: float, most: int) -> tuple[Tensor, int, bool]:
-        """The penalised minimum, the iterations taken, and whether it was reached."""
+        """Return the penalised minimum, the iterations taken, and whether it was reached."""
 
         def objective(flat: Flat) -> tuple[float, Flat]:
             mapped = torch.from_numpy(flat).reshape(start.shape)
@@ -171,7 +171,7 @@ def _cross_entropy(logs: Tensor, labels: Tensor) -> float:
 
 
 def _means(x: Tensor, rows: object) -> Tensor:
-    """The mean of the rows of every sample ``(n, features)``."""
+    """Return the mean of the rows of every sample ``(n, features)``."""
     assert callable(rows)
     return torch.cat([rows(part).reshape(len(part), -1, rows(part[:1]).shape[-1]).mean(1) for part in x.split(CHUNK)])  # type: ignore[no-untyped-call]
 

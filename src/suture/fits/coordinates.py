@@ -44,7 +44,7 @@ Layer = nn.Linear | nn.Conv2d | ScaleAndShift | Norm
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What one layer reads and gives: means and deviations of its features.
+    """The statistics of one layer's inputs and outputs: means and deviations of its features.
 
     ``into`` maps weights of channels to those of rotated channels ``(channels, channels)``, and ``back`` back.
     """
@@ -61,10 +61,10 @@ Reads = Mapping[nn.Module, _Read]
 
 
 class Coordinates:
-    """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
+    """The parameters of a stitch, as free tensors for the descent and as the tensors that the stitch uses.
 
-    ``reads`` says what each layer reads and gives (``measure_layers``). Nothing is written into the stitch before
-    ``write``.
+    ``reads`` holds the statistics of each layer's inputs and outputs (``measure_layers``). Nothing is written into the
+    stitch before ``write``.
     """
 
     def __init__(self, stitch: nn.Module, reads: Reads) -> None:
@@ -91,7 +91,7 @@ class Coordinates:
         return {name: tensor for make in self._made for name, tensor in make(self.free)}
 
     def __call__(self, sent: Tensor) -> Tensor:
-        """Return what the stitch gives for activations, with gradients to the free tensors."""
+        """Return the stitch's outputs for activations, with gradients to the free tensors."""
         return cast(Tensor, functional_call(self.stitch, self.parameters(), (sent,)))
 
     def groups(self, rate: float) -> list[dict[str, Any]]:
@@ -99,14 +99,14 @@ class Coordinates:
         return [{"params": [tensor], "lr": rate * self.steps[name]} for name, tensor in self.free.items()]
 
     def load(self, parameters: State) -> None:
-        """Give the free tensors the values that mean these parameters of such a stitch, by name."""
+        """Set the free tensors so that the stitch has these parameters, given by name."""
         with torch.no_grad():
             for free in self._freed:
                 for name, tensor in free(parameters):
                     self.free[name].copy_(tensor)
 
     def mean(self, state: Sequence[Tensor]) -> State:
-        """Return the parameters of the stitch that values of the free tensors, in their order, mean."""
+        """Return the parameters of the stitch at values of the free tensors, which are in their order."""
         with torch.no_grad():
             given = dict(zip(self.free, state, strict=True))
             return {name: tensor.contiguous() for make in self._made for name, tensor in make(given)}
@@ -151,7 +151,7 @@ class Coordinates:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
+    """Return whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
     if hasattr(layer, "parametrizations"):
         return False
     return layer.affine and layer.track_running_stats if isinstance(layer, Norm) else getattr(layer, "groups", 1) == 1
@@ -205,7 +205,7 @@ def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Rea
 
 
 def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
-    """The same for every feature: root mean squares of what the layer reads and of what its outputs vary by."""
+    """Measure all features alike: root mean squares of the layer's inputs and of the variation of its outputs."""
     if isinstance(layer, Norm | ScaleAndShift):
         return _measure(WHITE, layer, read, gave)  # in which no ridge matters
     size = _root_mean_square(read)
@@ -214,7 +214,7 @@ def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
 
 
 def _alike(deviations: Tensor) -> Tensor:
-    """The root of the mean square of deviations, for each of them."""
+    """Return the root of the mean square of deviations, for each of them."""
     return _root_mean_square(deviations).expand(deviations.shape)
 
 
@@ -224,7 +224,7 @@ def _root_mean_square(values: Tensor) -> Tensor:
 
 
 def _deviation(rows: Tensor) -> Tensor:
-    """The deviations of features, none much below the largest; 1 if nothing varies."""
+    """Return the deviations of features, none much below the largest; 1 if nothing varies."""
     std = deviation(rows)
     largest = std.max()
     return std.clamp(min=float(LEAST * largest)) if largest > 0 else torch.ones_like(std)

@@ -4,8 +4,8 @@ Steps on the fit data, stopped and chosen by validation data. The frozen prefix 
 costs the stitch and whatever of the receiver the loss needs.
 
 ``TaskLoss`` trains the stitch to make the stitched network right: bansal2021, section 2 and appendix A, approximates
-the infimum of the task loss over the family by Adam with a cosine schedule. The labels are the data's, or what the
-receiver itself says of each image. ``MatchActivations`` trains it to give the receiver's own activations:
+the infimum of the task loss over the family by Adam with a cosine schedule. The labels are the data's, or the
+receiver's own outputs for each image. ``MatchActivations`` trains it to give the receiver's own activations:
 hernandez2022, "copying", transforms "the prefix's cached outputs into the suffix's expected inputs" by mean squared
 error, and never sees the task. Least squares reaches the same end at once; descent is the published experiment, and
 serves families that have no closed form.
@@ -70,15 +70,15 @@ class Random(Fit):
 class GradientDescent(Fit):
     """A fit by gradient descent from any other fit.
 
-    ``steps`` is the most steps that a descent takes, of ``batch`` samples each, drawn without replacement epoch by
-    epoch. Every ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are
-    what remains. After ``patience`` checks without a better one the fit has converged; a descent that never got better
-    than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
-    seam is not taken for its answer; a loss that is no longer finite ends a descent as well. ``patience=None`` takes
-    all steps once and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a
-    norm of its own descend on standardised features, whatever the scale of the sender's, and a random start is then
-    drawn for those; the family stays the same. Raises ``FitError`` if the loss is not finite:
-    ever, with ``patience=None``; else at the start, or soon at every rate that was tried.
+    A descent takes at most ``steps`` steps, of ``batch`` samples each, drawn without replacement epoch by epoch. Every
+    ``check`` steps the validation loss is computed; the best parameters so far, the start's included, are kept. After
+    ``patience`` checks without a better one the fit has converged; a descent that never got better than its start is
+    begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one seam is not taken
+    for its answer; a loss that is no longer finite ends a descent as well. ``patience=None`` takes all steps once and
+    keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own
+    descend on standardised features, whatever the scale of the sender's, and a random start is then drawn for those;
+    the family stays the same. Raises ``FitError`` if the loss is not finite: ever, with ``patience=None``; else at the
+    start, or soon at every rate that was tried.
     """
 
     start: Fit = LeastSquares()
@@ -106,7 +106,7 @@ class GradientDescent(Fit):
 
     @abstractmethod
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
-        """Give the loss on one side of the problem, for a stitch on this device."""
+        """Return the loss on one side of the problem, for a stitch on this device."""
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Train the stitch in place and leave it in evaluation mode."""
@@ -142,7 +142,7 @@ def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, 
 
 
 def _add_report(before: FitReport, descent: "_Descent", steps: int, converged: bool | None) -> FitReport:
-    """Add the report of a descent to that of what came before it."""
+    """Add the report of a descent to that of the fit before it."""
     curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
     return FitReport(before.steps + steps, converged, (*before.curve, *curve))
 
@@ -193,7 +193,7 @@ class _Descent:
 
     @property
     def not_finite(self) -> FitError:
-        """What is said of a loss that is not finite."""
+        """The error for a loss that is not finite."""
         return FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
 
     def mean_loss(self, side: Side) -> float:
@@ -248,11 +248,11 @@ def draw_batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
 
 @keyed_as("Targets")
 class Targets(ABC):
-    """What the stitched network is to say of every image, by the data or by the receiver."""
+    """The targets of the stitched network for every image, from the data or from the receiver."""
 
     @abstractmethod
     def of(self, side: Side) -> Tensor:
-        """Return what the task takes, or probabilities (n, classes)."""
+        """Return targets of the task, or probabilities (n, classes)."""
 
     def task(self, task: Task) -> Task:
         """Return the task that the targets are for."""
@@ -276,7 +276,7 @@ class HardLabels(Targets):
 class SoftLabels(Targets):
     """The receiver's own probabilities, ``softmax(outputs / temperature)`` (Hinton et al. 2015, section 2).
 
-    The stitched network is then asked to do what the receiver does, errors included, and no label is used. Raises
+    The stitched network is then fitted to do the same as the receiver, errors included, and no label is used. Raises
     ``FitError`` for a temperature that is not above 0.
     """
 
@@ -315,7 +315,7 @@ class TaskLoss(GradientDescent):
     targets: Targets = HardLabels()
 
     def reads(self, shape: Shape) -> float:
-        """Return as many as its start reads."""
+        """Return the number of samples that its start reads."""
         return self.start.reads(shape)
 
     def check_task(self, task: Task) -> None:
@@ -347,7 +347,7 @@ class MatchActivations(GradientDescent):
     start: Fit = Random()
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
-        """Return the mean squared error of what the stitch gives."""
+        """Return the mean squared error of the stitch's outputs."""
         expected = side.expected()
         own, there = problem.fit.expected()[:], problem.fit.counted
         unit = float((own if there is None else own[there]).float().var(0, correction=0).mean()) or 1.0
@@ -426,7 +426,7 @@ def _make_standardising(layer: RawLayer, mean: Tensor, std: Tensor) -> Any:
 
 
 def _rebase(layer: RawLayer, mean: Tensor, std: Tensor) -> None:
-    """Make the layer do to ``(x − mean) / std`` what it did to ``x``."""
+    """Make the layer map ``(x − mean) / std`` to its former outputs for ``x``."""
     weight = layer.weight.detach().double()
     assert layer.bias is not None
     by_feature = weight.flatten(2).sum(2) if isinstance(layer, nn.Conv2d) else weight
@@ -451,10 +451,10 @@ def run_watched(stitch: nn.Module, layers: Iterable[nn.Module], activations: Ten
 
 
 def rows_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """The features that a layer reads or gives, one row for every sample and position."""
+    """Return the features that a layer reads or gives, one row for every sample and position."""
     return (x.movedim(1, -1) if isinstance(layer, nn.Conv2d | nn.BatchNorm1d | nn.BatchNorm2d) else x).flatten(0, -2)
 
 
 def is_padded(layer: nn.Module) -> bool:
-    """Whether a layer is a convolution that pads what it reads."""
+    """Return whether a layer is a convolution that pads its input."""
     return isinstance(layer, nn.Conv2d) and (isinstance(layer.padding, str) or any(layer.padding))

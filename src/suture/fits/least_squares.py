@@ -8,8 +8,8 @@ minimises
 over the family, from moments that are accumulated in float64 over the whole fit data: averaging the solutions of
 batches would be another, wrong, estimator. Every family brings its own solution given the moments (ridge regression;
 reduced rank; Procrustes; linear assignment). ``λ`` is chosen on the validation data, whose error follows from its own
-moments. Least squares shrinks what it cannot predict, and a receiver's next ReLU or BatchNorm is off-scale for shrunken
-inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has, if a
+moments. Least squares shrinks outputs that it cannot predict, and a receiver's next ReLU or BatchNorm is off-scale for
+shrunken inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has, if a
 rescaled member is still one of the family.
 
 ``Narrower`` starts from the solution of a narrower family: whatever a permutation can do, a linear map can, and fitted
@@ -163,7 +163,7 @@ class Narrower(Fit):
         return (self.by,)
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
-        """Fit a stitch of the narrower family and copy what it does."""
+        """Fit a stitch of the narrower family and copy its map."""
         if not isinstance(problem.family, AffineStitch):
             raise FitError(f"{problem.family} cannot start from {self.family}: it is not affine")
         other = self.family.build(*problem.shapes).to(next(stitch.parameters()).device)
@@ -176,10 +176,10 @@ class Narrower(Fit):
 
 
 def _imitate(stitch: nn.Module, side: Side, device: torch.device, seed: int) -> Side:
-    """Return a side whose expected activations are what a stitch makes of the sender's, and of some noise.
+    """Return a side whose expected activations are a stitch's outputs for the sender's activations and some noise.
 
-    The noise, too small to matter elsewhere, says what the stitch does in directions in which the activations do not
-    vary: fewer samples than features, dead units.
+    The noise is too small to matter elsewhere. It shows the stitch's map in directions in which the activations do not
+    vary: with fewer samples than features, or with dead units.
     """
     random, sent = generator("narrower", seed), side.activations[:]  # which brings it into memory
     count = min(2 * min(sent[0].numel(), FEATURES), max(64, _NOISE // sent[0].numel()))

@@ -1,4 +1,4 @@
-"""Other starts of a descent, where a class is hardly ever named in the end.
+"""New starts for a descent that hardly ever predicts some class.
 
 A receiver that was never taught a class may hardly ever name it, whatever the closed form sends. Where it would name
 it, all is far from its own activations, and from these the loss has no slope in that direction. So that place is sought
@@ -77,7 +77,7 @@ def begin_again(ground: Ground, trail: Trail, draw: Draw, cap: int, patience: in
 
 
 def find_lost(ground: Ground) -> list[int]:
-    """Return the classes that are hardly ever named, though more are right than any constant reaches."""
+    """Return the classes that are hardly ever predicted, if the accuracy is above that of any constant answer."""
     problem = ground.problem
     if problem.task != Classification():
         return []
@@ -95,7 +95,7 @@ def find_lost(ground: Ground) -> list[int]:
 def find_displacements(
     problem: Problem, suffix: nn.Module, labels: Sequence[int], device: torch.device
 ) -> tuple[dict[int, Tensor], int]:
-    """Return the displacements ``(*receiver shape)`` that were found, by class, and how many steps the search took."""
+    """Return the displacements ``(*receiver shape)`` found, by class, and the number of steps of the search."""
     expected = problem.fit.expected()
     deviations = deviation(expected[:MEASURED].float()).to(device)
     units = deviations.clamp(min=LEAST * float(deviations.max()))

@@ -49,7 +49,7 @@ class Batches:
 
 
 class StaticSteps:
-    """Steps of Adam on the coordinates of a stitch, batch after batch, with the average of where they lead.
+    """Steps of Adam on the coordinates of a stitch, batch after batch, with the average of the parameters.
 
     ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs; ``rate`` is Adam's, and its first batch
     that after ``begun`` of them. ``taken`` counts the steps, and ``note`` says why a GPU does not replay them, if it
@@ -79,7 +79,7 @@ class StaticSteps:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def take(self, most: int, total: int = 0, limit: int = 0) -> None:
-        """Take so many steps, and begin a new sum of where they lead.
+        """Take so many steps, and begin a new sum of the parameters.
 
         People are told how far the fit is: these are the last of its ``total`` so far, of at most ``limit``.
         """

@@ -1,4 +1,4 @@
-"""Which suffix a fit descends through: the receiver's own, or the cheapest fused one that agrees with it.
+"""The suffix that a fit descends through: the receiver's own, or the cheapest fused one that agrees with it.
 
 A fused suffix (``suture.core.fused``) is compared with the eager one on a probe before it is used. What it may differ
 by depends on its use: a descent only needs a direction, and takes outputs that are off by a twentieth of what they vary

@@ -1,14 +1,14 @@
-"""Comparing two networks at all pairs of cuts by similarity indices, to be read beside what stitching says.
+"""Comparison of two networks at all pairs of cuts by similarity indices, to be read beside stitching results.
 
-An index compares what two layers say of the same images and trains nothing; a stitch asks what one is worth to the
+An index compares two layers' activations for the same images and trains nothing; a stitch asks how useful one is to the
 other (bansal2021, section 3). ``compare`` gives a tidy table, a row for each sender cut, receiver cut and index;
 ``beside`` puts them into a table of measurements, a column for each index.
 
-Many indices are high between layers that have nothing in common. So each is *calibrated*: what it is by chance is told
-by permuting images (``measurement/indices/calibration``), and ``explain`` and heat maps speak of the calibrated value.
+Many indices are high between layers that have nothing in common. So each is *calibrated*: permuting images gives its
+value by chance (``measurement/indices/calibration``), and ``explain`` and heat maps use the calibrated value.
 
-Indices are computed on the first images of the score data, from cached activations. Each layer is prepared once an
-index, and what indices have in common (products of all samples, a basis) once for all, if memory allows.
+Indices are computed on the first images of the score data, from cached activations. Each layer is prepared once for
+each index. Parts that indices share (products of all samples, a basis) are computed once for all, if memory allows.
 """
 
 from collections.abc import Sequence
@@ -132,9 +132,9 @@ def compare(
 def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     """Put similarities beside measurements of the same seams: the table, with a column for each index.
 
-    Of an index that was calibrated, the calibrated values. Empty if a seam was not compared, and for controls whose
-    networks are not the trained ones. Raises ``DataError`` if one of the two is no such table, if a seam has two values
-    of an index, or if a column is there already.
+    For a calibrated index, these are the calibrated values. Empty if a seam was not compared, and for controls whose
+    networks are not the trained ones. Raises ``DataError`` if one of the two is not such a table, if a seam has two
+    values of an index, or if a column is there already.
     """
     check_columns(table)
     check_similarities(similarities)
@@ -186,7 +186,7 @@ def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
 def _layers(
     sides: tuple[_Side, _Side], samples: Samples, samples_as: SamplesAs, activations: Activations, share: bool
 ) -> tuple[list[Layer], list[Layer]]:
-    """Return the layers of both sides, one object for what is the same activations, each to keep things if they fit."""
+    """Return the layers of both sides, one object for equal activations; each keeps its results if they fit."""
     places = {(network.fingerprint, cut.index): (network, cut) for network, cuts in sides for cut in cuts}
     counted = _find_masked(samples)
     tensors = {
@@ -209,7 +209,7 @@ def _find_masked(samples: Samples) -> Tensor | None:
 
 
 def _has_tokens(cut: Cut, counted: Tensor) -> bool:
-    """Return whether what passes a cut has a place for each token."""
+    """Return whether the tensor at a cut has a place for each token."""
     return len(cut.shape) == 2 and cut.shape[0] == counted.shape[1]
 
 

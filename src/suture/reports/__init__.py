@@ -1,1 +1,1 @@
-"""What people see of a table: figures, terminal tables, pages, the HTML report, exports."""
+"""Tables as people see them: figures, terminal tables, pages, the HTML report, exports."""

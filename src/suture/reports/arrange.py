@@ -87,7 +87,7 @@ Ends = tuple[tuple[str, str], tuple[str, str]]  #: the sender and its cut, the r
 
 
 def _indices(found: pd.DataFrame, seams: Iterable[Ends], name: str) -> Iterator[Measure]:
-    """Return what each index says at these ends of seams, if anything: calibrated values, or else plain ones."""
+    """Yield each index's values at these ends of seams, if it has any: calibrated values, or else plain ones."""
     places = pd.MultiIndex.from_tuples([(*sender, *receiver) for sender, receiver in seams])
     for index, rows in found.groupby("index", sort=False):
         held = rows.set_index(["sender", "sender_cut", "receiver", "receiver_cut"]).reindex(places)
@@ -108,7 +108,7 @@ def _indices(found: pd.DataFrame, seams: Iterable[Ends], name: str) -> Iterator[
 
 
 def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange a score as matrices of sender cuts × receiver cuts. Raises ``DataError`` if the reading is none."""
+    """Arrange a score as matrices of sender cuts × receiver cuts. Raises ``DataError`` for other readings."""
     shown = reading.matrix
     if not shown.senders:
         raise DataError("the table has no sender that is a network")
@@ -135,7 +135,7 @@ def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
 
 
 def _alone(shown: Matrix) -> str:
-    """Say what the networks reach by themselves, in words."""
+    """Describe in words the performance of the networks by themselves."""
     sides = zip((shown.senders, shown.receivers), shown.parents.get(PLAIN, ()), strict=False)
     found = {block.name: float(value) for blocks, values in sides for block, value in zip(blocks, values, strict=True)}
     scale, digits, unit = (100, 1, " %") if shown.percent else (1, 3, f" {shown.unit}".replace(" raw", ""))
@@ -187,7 +187,7 @@ def similarity(found: pd.DataFrame) -> Chart:
 
 
 def localisation(table: pd.DataFrame, found: Onset) -> Chart:
-    """Arrange what every cut of the carrier conveys of a trait, both ways, with controls."""
+    """Arrange the share of a trait that every cut of the carrier conveys, both ways, with controls."""
     cuts = tuple(dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)))
     measures = []
     for way, start, end, look in (

@@ -1,7 +1,7 @@
 """Charts as plain values: the numbers of a figure, the words of its caption, and the tables behind it.
 
-A chart has *places*: the cuts of a curve, the cells of a matrix (row by row), the bars of a bar chart. A *measure* is
-what can be shown of them (a score, its penalty, an index of similarity), and holds a *line* for each kind of trial.
+A chart has *places*: the cuts of a curve, the cells of a matrix (row by row), the bars of a bar chart. A *measure* is a
+quantity that can be shown (a score, its penalty, an index of similarity), and holds a *line* for each kind of trial.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """What can be shown: ``show`` says which kind of thing (score, penalty, …), ``of`` its name.
+    """A quantity to show: ``show`` is its kind (score, penalty, …), ``of`` its name.
 
     ``levels`` are lines across, by name. ``bright`` says which end is better, or more alike, and so brighter in a
     matrix.
@@ -137,7 +137,7 @@ class Measure:
         return value + marks, self.interval(line, place)
 
     def say(self, line: Line, place: int) -> str:
-        """Say what was measured at a place, for a label: ``87.3 % [86.1, 88.4]``."""
+        """Describe the value at a place, for a label: ``87.3 % [86.1, 88.4]``."""
         value, failed = self.written(float(line.value[place]), unit=True), bool(line.failed[place])
         if not value:
             return "failed" if failed else "not measured"
@@ -193,7 +193,7 @@ class Chart:
 
     @property
     def caption(self) -> str:
-        """Say what the figure shows, what its intervals are over, and what its marks mean."""
+        """Describe the figure, the units of its intervals, and the meaning of its marks."""
         over = " or ".join(dict.fromkeys(measure.over for measure in self.measures if measure.over))
         said = self.about + (f" Intervals are 95 %, over {over}." if over and "range" not in over else "")
         said += f" {self.alone}." if self.alone else ""

@@ -1,4 +1,4 @@
-"""Figures and reports from Python: ``suture.plot`` and ``suture.report`` choose what suits a table."""
+"""Figures and reports from Python: ``suture.plot`` and ``suture.report`` choose a form for a table."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +24,12 @@ _SOURCE = "a table, a Store, or the folder of a run"
 def plot(
     source: Source, similarities: pd.DataFrame | None = None, *, score: str | None = None, margin: float | None = None
 ) -> "Figure":
-    """Draw a table as what it is: a curve, a matrix, where a trait lies, or similarity indices.
+    """Draw a table by its kind: a curve, a matrix, where a trait lies, or similarity indices.
 
-    Return the figure. ``source`` is a table of ``run`` or ``compare``, or the folder of a run. With
-    ``similarities`` a curve has what these say below it. ``score`` is the accuracy, or the first, unless it is named;
-    ``margin`` a penalty that counts as none, for the verdict: 3 pp if the score is a fraction.
-    ``figure.savefig("ab.pdf")`` writes it.
-    Raises ``DataError`` if nothing suits the table.
+    Return the figure. ``source`` is a table of ``run`` or ``compare``, or the folder of a run. With ``similarities`` a
+    curve has these below it. ``score`` is the accuracy, or the first, unless it is named; ``margin`` a penalty that
+    counts as none, for the verdict: 3 pp if the score is a fraction. ``figure.savefig("ab.pdf")`` writes it. Raises
+    ``DataError`` if nothing suits the table.
     """
     from suture.reports.figures import curve as curves
     from suture.reports.figures import matrix as matrices
@@ -49,11 +48,11 @@ def plot(
 
 
 def report(source: Source, file: str | Path = "report.html", other: Source | None = None) -> Path:
-    """Write what was measured as one HTML page that needs no network; return its path.
+    """Write measurements as one HTML page that needs no network; return its path.
 
-    ``source`` is a table of ``run``, or the folder of a run, of which the page says more: versions, cost, how to repeat
-    it. With an ``other`` the two are compared. Raises ``DataError`` if nothing is measured, ``OutputError`` if the
-    file cannot be written.
+    ``source`` is a table of ``run``, or the folder of a run, of which the page has more: versions, cost, how to repeat
+    it. With an ``other`` the two are compared. Raises ``DataError`` if nothing is measured, ``OutputError`` if the file
+    cannot be written.
     """
     path = Path(file).expanduser()
     if path.is_dir():

@@ -58,12 +58,12 @@ def look_of(kind: str) -> tuple[str, str]:
 
 
 def name_of(kind: str, plain: str) -> str:
-    """Return what a kind of trial is called in legends and tables; the trial itself is called ``plain``."""
+    """Return the name of a kind of trial in legends and tables; the trial itself is called ``plain``."""
     return {PLAIN: plain, "itself": "receiver to itself"}.get(kind, kind)
 
 
 def with_minus(text: str) -> str:
-    """Return a text to print whose negative numbers have a minus sign, as those of an axis have, and no hyphen."""
+    """Return a text to print whose negative numbers have a minus sign, as on an axis, instead of a hyphen."""
     return re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
 
 

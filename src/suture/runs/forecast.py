@@ -1,7 +1,7 @@
-"""What a plan takes, before it runs: trials, memory and disk, counted; time only from what the store has measured.
+"""The cost of a plan, before it runs: trials, memory and disk are counted; the time comes from stored results.
 
-How long a trial takes depends on the machine, the fit and the cut far more than any model of it knew, so nothing is
-timed here: a run says how long the rest will take after its first trials (``runs.progress``).
+The time of a trial depends on the machine, the fit and the cut far more than any model of it could predict, so nothing
+is timed here. A run estimates the time left after its first trials (``runs.progress``).
 
 A worker is a process with the networks and one trial at a time, the driver one with the networks and the images.
 Activations and images are files mapped into memory, which the system may take back, and libraries are mapped once for
@@ -50,9 +50,9 @@ _FUSED = 2  #: times the receiver's suffix that its fused versions take: in floa
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of RAM: of the driver, of each worker beside what its trial holds, and ``peak``, of the largest trial.
+    """Bytes of RAM: of the driver, of each worker besides its trial, and ``peak``, of the largest trial.
 
-    ``largest`` names that trial; empty if there is none.
+    ``largest`` describes that trial; it is empty if no trial is left.
     """
 
     driver: int
@@ -81,16 +81,15 @@ class Memory:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is left of a plan, and what it takes; sizes are in bytes.
+    """The rest of a plan and its cost; sizes are in bytes.
 
-    ``trials`` are the rows planned, ``distinct`` those that differ in what they measure, ``done`` those of them that
-    the store has. ``networks`` and ``images`` count what the trials that are left use. ``activations`` are those of all
+    ``trials`` are the rows planned, ``distinct`` those that differ in their measurement, ``done`` those of them that
+    the store has. ``networks`` and ``images`` are counts for the trials that are left. ``activations`` are those of all
     trials that are left, ``recomputed`` those of them that are too large to be kept and are computed as they are read,
-    ``disk`` what lies on the disk at once: activations up to the budget, or what running trials hold if that is more,
-    with images, stitches and records.
-    ``cpu_seconds`` are those that the trials left take if each takes as long as the mean of those in the store, and
-    ``None`` if the store has none. ``ram_budget`` is what was allowed, if it was said, ``disk_budget`` what activations
-    may take.
+    ``disk`` the bytes on the disk at once: activations up to the budget, or those of running trials if they are more,
+    with images, stitches and records. ``cpu_seconds`` are those that the trials left take if each takes as long as the
+    mean of those in the store, and ``None`` if the store has none. ``ram_budget`` is the memory allowed, if it was
+    given, ``disk_budget`` the disk allowed for activations.
     """
 
     trials: int
@@ -132,15 +131,15 @@ def forecast(
     disk: int | None = None,
     retry: bool = False,
 ) -> Forecast:
-    """Say what a plan takes; nothing is measured.
+    """Estimate the trials, memory, disk and time of a plan; nothing is measured.
 
-    What the ``store`` has need not be measured again, nor what failed there, unless ``retry``. ``ram`` and ``disk`` are
-    budgets in bytes, that of the disk by default what a run takes here. There are never more workers than trials, or
-    than fit into ``ram``; ``None`` takes as many as there are cores.
+    Trials that the ``store`` has need not be measured again, nor those that failed there, unless ``retry``. ``ram`` and
+    ``disk`` are budgets in bytes, that of the disk by default what a run takes here. There are never more workers than
+    trials, or than fit into ``ram``; ``None`` takes as many as there are cores.
 
     Raises ``DataError`` for a plan without trials, ``RunnerError`` if ``workers`` is below 1 or not even one fits.
     """
-    check_kind("plan", plan, Iterable, "several trials, such as what curve or matrix plans")
+    check_kind("plan", plan, Iterable, "several trials, such as those of curve or matrix")
     trials = list(plan)
     if not trials:
         raise DataError("this plan has no trial; plan at least one: suture.curve(…), suture.matrix(…)")
@@ -187,7 +186,7 @@ def forecast(
 
 
 def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
-    """Return what trials hold in RAM; ``disk`` is the budget for activations: what alone exceeds it is held in RAM."""
+    """Return the memory of trials; activations over ``disk``, the budget for them, are held in RAM."""
     networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
     process = PROCESS + sum(_weight(network.whole()) for network in networks.values())
     driver = process + sum(s.images.nbytes for s in _samples_of(trials) if not is_mapped(s.images))
@@ -198,7 +197,7 @@ def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
 
 
 def check_device_memory(trials: Sequence[Trial], device: torch.device) -> None:
-    """Raise ``DeviceError``, with what would fit, if trials need more memory than is free on a GPU.
+    """Raise ``DeviceError``, with the trials that would fit, if trials need more memory than is free on a GPU.
 
     The estimates are rather too large, so a trial is refused only if half of its own is too much.
     """
@@ -214,12 +213,12 @@ def check_device_memory(trials: Sequence[Trial], device: torch.device) -> None:
     raise DeviceError(
         f"{largest.where} needs at least {in_words(needed[largest])} on {device}, where {in_words(free)} are free; of "
         f"{len(needed):,} trials {len(fit):,} would fit{f', at {cuts}' if cuts else ''}; give the fit a smaller batch, "
-        "end what else computes there, or give device='cpu'"
+        "end other work there, or give device='cpu'"
     )
 
 
 def _peak(trial: Trial, disk: int | None) -> int:
-    """Return what a trial holds at its worst moment."""
+    """Return the largest number of bytes that a trial holds at once."""
     receiver, family, shapes = trial.receiver, trial.family, trial.seam.shapes
     sent, received = map(prod, shapes)
     fits, cut = list(_nested(trial.fit)), receiver.cuts.find(trial.receiver_cut)
@@ -262,7 +261,7 @@ def _held_on_disk(trial: Trial, budget: int) -> int:
 
 
 def _nested(fit: Fit) -> Iterator[Fit]:
-    """Give a fit and all those that it starts from or chooses among."""
+    """Yield a fit and all those that it starts from or chooses among."""
     yield fit
     for value in vars(fit).values():
         for inner in value if isinstance(value, tuple) else (value,):

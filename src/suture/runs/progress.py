@@ -1,8 +1,8 @@
-"""Progress of long work: what is done, what is being done, how long the rest will take.
+"""Progress of long work: finished and running pieces, and an estimate of the time left.
 
 All pieces of a run take about as long as each other: the mean of the times that the finished ones took, and that the
-running ones will take at the rate they show. What is left, in seconds of work, is divided by how much work is done in a
-second, which is more than one second's if several workers or processes share a store.
+running ones will take at the rate they show. The work left, in seconds, is divided by the work done in a second, which
+is more than one second's if several workers or processes share a store.
 """
 
 import math
@@ -30,7 +30,7 @@ Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, 
 
 
 class Progress:
-    """Is told how work proceeds; subclasses show it, and this class shows nothing."""
+    """Receives reports of progress; subclasses show them, and this class shows nothing."""
 
     def begin(self, total: int, done: int, noun: str = "trial") -> None:
         """Begin with ``total`` pieces of work, each called a ``noun``, of which ``done`` are known already."""
@@ -39,13 +39,13 @@ class Progress:
         """Add ``count`` pieces, planned on the way, of which ``done`` are known already."""
 
     def working_on(self, what: str, share: Share | None = None) -> None:
-        """Note that ``what`` begins; ``share`` tells how much of it is done, from 0 to 1, or ``None``."""
+        """Note that a piece of work begins; ``share`` returns its finished share, from 0 to 1, or ``None``."""
 
     def at(self, what: str, phase: str) -> None:
-        """Note what is being done of ``what`` now, in words."""
+        """Note the current phase of a piece of work, in words."""
 
     def done(self, what: str, error: str | None) -> None:
-        """Note that ``what`` is done, or has failed with an ``error``."""
+        """Note that a piece of work is finished, or has failed with an ``error``."""
 
     def updated(self, table: Callable[[], pd.DataFrame]) -> None:
         """Note that more is known; ``table()`` makes the table of it."""
@@ -68,7 +68,7 @@ class Running:
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, as of at most ``LOOKED`` seconds ago."""
+        """The finished share, as of at most ``LOOKED`` seconds ago."""
         now = time.monotonic()
         if self._share is not None and now - self._last[0] >= LOOKED:
             self._last = (now, self._share())
@@ -95,7 +95,7 @@ class Running:
 
 
 class _Shown(Progress):
-    """Counts what is done and what is being done, for lines and bars."""
+    """Counts finished and running work, for lines and bars."""
 
     def __init__(self) -> None:
         self.running: list[Running] = []
@@ -143,7 +143,7 @@ class _Shown(Progress):
 
     @property
     def left(self) -> float | None:
-        """How long the rest takes, in seconds; ``None`` if that is not known yet."""
+        """The time left in seconds; ``None`` if it is not known yet."""
         running = [(task, task.left) for task in list(self.running)]
         took = [*self._took, *(task.gone + left for task, left in running if left is not None)]
         if not took:
@@ -158,7 +158,7 @@ class _Shown(Progress):
 class Lines(_Shown):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
-    If nothing ends for ``quiet`` seconds, a line says how far the run is, and what is known of each task.
+    If nothing ends for ``quiet`` seconds, a line reports the progress of the run and of each task.
     """
 
     def __init__(self, stream: TextIO | None = None, every: float = 10.0, quiet: float = 60.0) -> None:
@@ -170,7 +170,7 @@ class Lines(_Shown):
         self._ended = threading.Event()
 
     def begin(self, total: int, done: int, noun: str = "trial") -> None:
-        """Say how many there are."""
+        """Print the number of pieces of work."""
         super().begin(total, done, noun)
         did = "measured" if noun == "trial" else "done"
         self._say(self._several(total) + (f", {done} {did} before" if done else ""))
@@ -184,12 +184,12 @@ class Lines(_Shown):
             super().more(count, done)
 
     def working_on(self, what: str, share: Share | None = None) -> None:
-        """Say nothing; the result will be said."""
+        """Print nothing; the result will be printed."""
         with self._lock:
             super().working_on(what, share)
 
     def done(self, what: str, error: str | None) -> None:
-        """Say how far it is and how long the rest will take."""
+        """Print the progress and the time left."""
         with self._lock:
             super().done(what, error)
             if error is not None:
@@ -200,11 +200,11 @@ class Lines(_Shown):
                 self._say(self._say_so_far())
 
     def end(self) -> None:
-        """Say nothing more."""
+        """Print nothing more."""
         self._ended.set()
 
     def remind(self) -> None:
-        """Say how far it is if nothing was said for long."""
+        """Print the progress if nothing was printed for long."""
         with self._lock:
             if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
                 known = [str(task) for task in self.running if task.share is not None or task.phase]
@@ -228,7 +228,7 @@ class Lines(_Shown):
 
 
 class Bar(_Shown):
-    """A bar for terminals, with the time left and what is being done."""
+    """A bar for terminals, with the time left and the current work."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -260,24 +260,24 @@ class Bar(_Shown):
         self.bar.stop()
 
     def time_left(self) -> str:
-        """Say the time gone, and what the rest will take as soon as that is known."""
+        """Say the time gone, and an estimate of the time left once there is one."""
         gone, left = f"{clock(self.gone)} gone", self.left
         return gone if left is None else f"{gone}, {clock(left)} left"
 
     def _say_doing(self) -> str:
-        """Say what was begun last, and how far it is, in the room that there is."""
+        """Say which work began last, and how far it is, in the room that there is."""
         last, room = self.running[-1:], max(self.console.width - _BAR_WIDTH, 10)
         what = str(last[0]) if last and not last[0].phase else ""
         return what if len(what) <= room else f"{what[: room - 1]}…"
 
     def say_phase(self) -> str:
-        """Say what is being done of that, which takes a line of its own; empty if nobody said."""
+        """Say its current phase, which takes a line of its own; empty if none was announced."""
         last = self.running[-1:]
         return str(last[0]) if last and last[0].phase else ""
 
 
 class _Above(RichBar):
-    """A bar above something else; above, because what has no room on the screen is cut off at its end."""
+    """A bar above something else; above, because a screen that is too small cuts off the lower end."""
 
     beneath: RenderableType | None = None
 
@@ -286,7 +286,7 @@ class _Above(RichBar):
         super().__init__(*columns, **settings)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Give the bar, what is being done, and what is beneath."""
+        """Return the bar, the current phase, and the part beneath."""
         yield from super().get_renderables()
         if said := self.say():
             yield Text(said, style="dim", no_wrap=True, overflow="ellipsis")
@@ -295,7 +295,7 @@ class _Above(RichBar):
 
 
 class _Said(ProgressColumn):
-    """A column of a bar that says what a function gives."""
+    """A column of a bar that shows the result of a function."""
 
     def __init__(self, say: Callable[[], str]) -> None:
         self.say = say
@@ -307,7 +307,7 @@ class _Said(ProgressColumn):
 
 
 class Live(Bar):
-    """A bar, and beneath it what is known so far, as ``draw`` draws it."""
+    """A bar, and beneath it a drawing by ``draw`` of the results so far."""
 
     def __init__(self, console: Console, draw: Callable[[pd.DataFrame], RenderableType], every: float = 0.5) -> None:
         super().__init__(console)
@@ -324,7 +324,7 @@ class Live(Bar):
 
 
 def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None) -> Progress:
-    """Return a bar if standard error is a terminal, with what ``draw`` draws of the table; else plain lines."""
+    """Return a bar if standard error is a terminal, with ``draw``'s drawing of the table; else plain lines."""
     console = Console(stderr=True)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         return Lines()
@@ -332,7 +332,7 @@ def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None
 
 
 def waiting_for(what: str) -> AbstractContextManager[object]:
-    """Show on a terminal what is waited for before a bar can be drawn; elsewhere nothing."""
+    """Show on a terminal the reason for waiting before a bar can be drawn; elsewhere show nothing."""
     console = Console(stderr=True)
     return console.status(f"{what} …") if sys.stderr.isatty() and not console.is_dumb_terminal else nullcontext()
 
@@ -344,7 +344,7 @@ def choose_bar() -> Progress:
 
 
 def _in_notebook() -> bool:
-    """Whether cells are run here: the shell of IPython has a kernel."""
+    """Return whether cells are run here: the shell of IPython has a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
@@ -354,7 +354,7 @@ def _say_failure(what: str, error: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Say a time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``5 days``."""
+    """Return a time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``5 days``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     if seconds < 99.5 * 60:

@@ -1,9 +1,9 @@
-"""Checkpoints: trained weights in a file, and how a model takes them.
+"""Checkpoints: trained weights in a file, and loading them into a model.
 
-Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or
-what ``torch.save`` wrote, read with ``weights_only=True``. In the latter it may be bare or lie under
-``"state_dict"``, ``"model"`` and the like, as training scripts leave it. What stands before every name is taken off:
-``module.`` of ``DataParallel``, ``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
+Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or a file of
+``torch.save``, read with ``weights_only=True``. In the latter it may be bare or lie under ``"state_dict"``, ``"model"``
+and the like, as training scripts leave it. What stands before every name is taken off: ``module.`` of ``DataParallel``,
+``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
 """
 
 import pickle
@@ -58,18 +58,18 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
 
 
 def _shared_prefix(names: Collection[str]) -> str:
-    """Return what stands before the first dot of all names; empty if that differs, or there are none."""
+    """Return the part before the first dot of all names; empty if they differ in it, or there are none."""
     first = {name.partition(".")[0] if "." in name else "" for name in names}
     return f"{first.pop()}." if len(first) == 1 and "" not in first else ""
 
 
 def _place(tensor: Tensor) -> tuple[object, ...]:
-    """Return what tensors that are one, by two names, have in common."""
+    """Return a key that is the same for one tensor under two names."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _kind(tensor: Tensor) -> str:
-    """Return what a tensor holds in words; between tensors of one kind numbers keep their values, to rounding."""
+    """Describe the kind of a tensor's values; between tensors of one kind numbers keep their values, to rounding."""
     if tensor.is_quantized or tensor.layout != torch.strided:
         return f"{tensor.dtype}, {'quantised' if tensor.is_quantized else str(tensor.layout)}".replace("torch.", "")
     if tensor.is_complex() or tensor.dtype == torch.bool:
@@ -78,7 +78,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def read_tensors(path: Path) -> object:
-    """Return what a file of weights holds, tensors only: nothing is unpickled.
+    """Return the content of a file of weights, tensors only: nothing is unpickled.
 
     Raises ``CheckpointError`` if it cannot.
     """

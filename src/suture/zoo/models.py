@@ -1,7 +1,7 @@
-"""Models by name: how what a model string names is built and loaded. ``zoo.sources`` reads the string.
+"""Models by name: building the model that a string names, and loading its weights. ``zoo.sources`` reads strings.
 
-Networks that packages add come with the preprocessing that their kind names (``ModelKind``), those of a
-file with what its factory returns, all others with none; the string has the last word.
+Networks that packages add come with the preprocessing of their kind (``ModelKind``), those of a file with the one that
+its factory returns, all others with none. Settings in the string have the last word.
 
 Nothing is downloaded unless asked for, by ``pretrained=True`` (timm), ``weights=DEFAULT`` (torchvision) or ``hf:``,
 which takes safetensors only, runs no code of the hub, and notes the revision in the network's source. Only then is the
@@ -58,9 +58,9 @@ from suture.zoo.sources import (
 class Built:
     """A model with its weights, before it has seen an image and is cut.
 
-    ``factory`` builds the same architecture afresh, with random weights from torch's global generator,
-    never pretrained; it can be sent to another process. ``preprocess`` maps float images in [0, 1] to what
-    ``model`` takes; ``stages`` are what it is cut along, ``None`` if it is traced.
+    ``factory`` builds the same architecture afresh, with random weights from torch's global generator, never
+    pretrained; it can be sent to another process. ``preprocess`` maps float images in [0, 1] to the inputs of
+    ``model``; it is cut along ``stages``, ``None`` if it is traced.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Built:
     is_from_library: bool = False  #: whether no code of the user's made it
 
     def network(self, example: Tensor) -> Network:
-        """Cut it, by a few raw images ``(n, C, H, W)``. Raises what ``Network`` raises."""
+        """Cut it, by a few raw images ``(n, C, H, W)``. Raises the errors of ``Network``."""
         network = Network(
             self.model,
             example=example,
@@ -126,7 +126,7 @@ def _pin(source: Source, model: nn.Module) -> Source:
 
 
 def _read_accuracies(weights: str | Path | None) -> dict[str, float] | None:
-    """Return what the card beside trained weights says of their accuracy."""
+    """Return the accuracies on the card beside trained weights."""
     path = Path(weights or "").expanduser()
     if path.name == WEIGHTS and is_artefact(path.parent):
         card: Record | None = read_card(path.parent)
@@ -147,14 +147,14 @@ def load_network(
     device: str | None = None,
     trust: bool = False,
 ) -> Network:
-    """Make a network of what a model string names, with its weights and its preprocessing.
+    """Make a network from a model string, with its weights and its preprocessing.
 
     ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``hf:…``, ``path/to/file.py:factory``,
     ``package.module:factory`` or the folder of a trained network, see ``zoo.sources``; ``checkpoint`` a file of weights
     (safetensors, or a ``.pt`` that is loaded with ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``;
-    ``name`` what it is called, by default as its card, else its file of weights, else the model; ``device`` where it
+    ``name`` its name, by default that of its card, else its file of weights, else the model; ``device`` where it
     computes, by default on the processor. A folder that names a Python file, which would be run, is refused without
-    ``trust``. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
+    ``trust``. Raises ``SourceError``, ``CheckpointError``, and the errors of ``Network``.
     """
     network = resolve(source, checkpoint, name=name, trust=trust).network(example)
     return network if device is None else network.to(device)
@@ -175,7 +175,7 @@ def load_stitched(
     """Load a stitched network that ``save`` wrote, with the two networks that it joins.
 
     A network that is not given is made anew of its model string, if it came from one with a checkpoint; never of a
-    Python file, which would be run. Everything else is as in ``Stitched.load``, which also says what is raised.
+    Python file, which would be run. Everything else, errors included, is as in ``Stitched.load``.
     """
     given = dict(zip(("sender", "receiver"), (sender, receiver), strict=True))
     saved = read_stitched(folder)
@@ -332,7 +332,7 @@ _folders: list[Path] = []  # of files that were run
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[None]:
-    """Let what runs import the modules in a folder, and not those of the same names beside files that ran before."""
+    """Let code import the modules in a folder, and not those of the same names beside files that ran before."""
     for name, module in list(sys.modules.items()):
         elsewhere = Path(getattr(module, "__file__", None) or "").parent in [one for one in _folders if one != folder]
         if elsewhere and (folder / f"{name}.py").is_file():
@@ -348,7 +348,7 @@ def _beside(folder: Path) -> Iterator[None]:
 
 
 def _wanted(model: nn.Module, source: Source) -> Preprocess | Published:
-    """Return what pretrained weights were published with, or a package's network wants; else the identity."""
+    """Return the preprocessing published with pretrained weights, or of a package's network; else the identity."""
     if source.kind in added("models"):
         wanted: Preprocess = added("models")[source.kind].preprocess(source.name, source.arguments)
         return wanted

@@ -1,4 +1,4 @@
-"""What libraries publish: models of Hugging Face's hub, and the preprocessing that weights were published with.
+"""Publications of libraries: models of Hugging Face's hub, and the preprocessing published with weights.
 
 A ``Published`` preprocessing is the library's own code (``create_transform`` of timm, ``weights.transforms()`` of
 torchvision, the image processor of transformers), applied to a batch of float images instead of one picture of PIL.
@@ -33,7 +33,7 @@ class Published:
         return cls(library, json.dumps(settings, sort_keys=True, default=str))
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Map float images ``(N, C, H, W)`` to what the weights were trained on; a grey image is repeated."""
+        """Map float images ``(N, C, H, W)`` to inputs like those in training; a grey image is repeated."""
         check_pictures(f"the preprocessing of {self.library}", images)
         channels = _channels(json.loads(self.settings)) or 1
         coloured = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images

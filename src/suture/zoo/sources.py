@@ -13,7 +13,7 @@ its preprocessing and its trained weights::
     path/to/folder                                  a trained network with its card, as a store has them
 
 Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
-what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
+the path of the checkpoint follows the first ``@`` outside them. Keys that begin with
 ``preprocess.`` set the fields of ``Preprocess`` (``preprocess.size=32``, ``preprocess.mean=0.5``): the dot
 keeps them apart from every factory's arguments.
 
@@ -109,7 +109,7 @@ def _head() -> re.Pattern[str]:
 @keyed_as("Source")
 @dataclass(frozen=True)
 class Source:
-    """What a model string names.
+    """The parts of a model string.
 
     ``text`` is the string itself, ``kind`` one of ``list_kinds``, ``name`` the model's name there
     (``path.py:factory`` for a file), ``arguments`` its factory's, ``checkpoint`` the path of its weights and
@@ -202,9 +202,9 @@ def with_settings(source: Source, settings: Mapping[str, str]) -> Source:
 
 
 def _guess_meant(text: str) -> str:
-    """Return what is missing of a text that names no model, if that can be told."""
+    """Suggest the missing part of a text that does not name a model, if it can be guessed."""
     if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
-        return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
+        return f"; weights alone are not a model: write the model before them, as in MODEL@{text}"
     if text.endswith(".py"):
         return f"; of a file, name the function that makes the model: {text}:FACTORY"
     if text.startswith(("zoo:", "ledger:")):
@@ -227,7 +227,7 @@ def _read_folder(folder: str) -> Source:
 
 
 def check_trusted(text: str, source: Source, named: Collection[Path | str] = ()) -> Source:
-    """Return the source of a model string. Raises ``SourceError`` if it would run code that is not among that named.
+    """Return the source of a model string. Raises ``SourceError`` if it would run code that is not ``named``.
 
     Nobody expects a folder, or a file of settings, to run code.
     """
@@ -247,14 +247,14 @@ def is_artefact(folder: str | Path) -> bool:
 
 
 def is_sound(folder: str | Path) -> bool:
-    """Return whether the network in a folder is there, and is what was written."""
+    """Return whether the network in a folder is there, and unchanged since it was written."""
     return not find_damage(Path(folder).expanduser(), TRAINED)
 
 
 def read_card(folder: str | Path) -> Record:
     """Read the card of a trained network.
 
-    Raises ``SourceError`` if its training is not over, ``CheckpointError`` if a file is not what was written.
+    Raises ``SourceError`` if its training is not over, ``CheckpointError`` if a file has changed since.
     """
     folder = Path(folder).expanduser()
     wrong = find_damage(folder, TRAINED)
@@ -262,8 +262,8 @@ def read_card(folder: str | Path) -> Record:
         raise SourceError(f"{folder} has no whole trained network: it lacks {', '.join(lacking)}; let its training end")
     if wrong:
         raise CheckpointError(
-            f"{folder / next(iter(wrong))} is not what was written when its training ended: it is damaged, or was "
-            "changed; copy it again, or train the network again"
+            f"{folder / next(iter(wrong))} has changed since its training ended, or is damaged; "
+            "copy it again, or train the network again"
         )
     card: Record = read_json(folder / CARD)
     return card
@@ -278,7 +278,7 @@ def asks_for_weights(source: Source) -> bool:
 
 
 def tell_names_apart(sources: Sequence[Source]) -> list[str]:
-    """Short names for models (their weights' file, else the model), with letters if they agree."""
+    """Return short names for models (their weights' file, else the model), with letters if they agree."""
     names = [source.called for source in sources]
     return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 

@@ -148,7 +148,7 @@ def study_page(template: str, study: Study, results: Results, drawn: Collection[
 
 
 def _fill(template: str, kind: str, name: str, made: str) -> str:
-    """Return the page with its one place filled; what is between the place's marks is replaced, all else stays."""
+    """Return the page with its one place filled; the text between the place's marks is replaced, all else stays."""
     mark = f"<!-- {kind}: {name} -->"
     places = re.findall(rf"{re.escape(mark)}\n.*?<!-- end -->", template, re.DOTALL)
     if len(places) != 1:
@@ -168,7 +168,7 @@ def _decided(study: Study, results: Results) -> tuple[Decided, ...] | None:
 
 
 def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None]) -> str:
-    """Say how many experiments were run, and what became of them, by paper."""
+    """Report how many experiments were run, and their verdicts, by paper."""
     heads = ["paper", "experiments", "run", *(_plain(verdict) for verdict in _VERDICTS), "not run"]
     lines = []
     for paper in PAPERS.values():
@@ -196,7 +196,7 @@ def _plain(verdict: str) -> str:
 
 
 def _took(results: Results, networks: pd.DataFrame | None) -> str:
-    """Say what all that took, each trial and each network counted once."""
+    """Report the total cost, each trial and each network counted once."""
     tables = [made.tables[TRIALS] for made in results.values() if made is not None and TRIALS in made.tables]
     if not tables:
         return ""
@@ -249,7 +249,7 @@ def _tally(made: tuple[Decided, ...]) -> str:
 
 
 def _differs(study: Study) -> list[str]:
-    """Say what differs from the paper, in sentences."""
+    """Describe the differences from the paper, in sentences."""
     needs = [f"needs {study.needs}"] if study.needs else []
     said = [*needs, *study.deviations, *study.small, *_networks(study)]
     return list(map(_sentence, said))
@@ -260,7 +260,7 @@ def _sentence(words: str) -> str:
 
 
 def _networks(study: Study) -> list[str]:
-    """Say what differs of the networks that it asks for, of those of the ledger."""
+    """Describe the differences of the ledger's networks that the study asks for."""
     said = dict.fromkeys(entry.deviation for entry in LEDGER if study.id in entry.experiments and entry.deviation)
     return [f"networks: {' / '.join(said)}"] if said else []
 

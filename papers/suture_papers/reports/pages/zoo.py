@@ -60,7 +60,7 @@ SHAPELESS = "colour only"  #: trained without any digit, so out of distribution 
 
 
 def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequence[str] = ()) -> str:
-    """Write the page, which also names what is in the ``entries`` of a ledger and not in the table.
+    """Write the page, which also names networks that ``entries`` of a ledger have and the table lacks.
 
     ``throughput`` are the lines of the benchmark of training. Networks without an accuracy, which a study trains and
     scores in its own way, are left out.
@@ -230,7 +230,7 @@ def _curves(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _elsewhere(table: pd.DataFrame) -> list[str]:
-    """Say what networks reach on other test images than those of their own data."""
+    """Describe the accuracy of networks on other test images than those of their own data."""
     other = table[~table["own"]]
     if other.empty:
         return []

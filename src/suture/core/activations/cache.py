@@ -2,14 +2,14 @@
 
 The activations at a cut are computed from those at the nearest earlier cut that is still cached, so a sender's layers
 run once however many cuts are measured. Images go through in chunks of fixed size and order, so the bits do not depend
-on which cuts were asked for before. What a caller changed in place is given to no other caller.
+on which cuts were asked for before. A tensor that a caller changed in place is not given to other callers.
 
 Activations of a network on a GPU stay there, up to ``SHARE`` of its memory; the others lie in this machine's memory or
 in mapped files, as those of the processor do, and go to the GPU a batch at a time.
 
-What is larger than ``RECOMPUTED`` is kept nowhere: a fit gets a stand-in, ``Recomputed``, that runs the prefix for the
-rows it is asked for. So large cuts are the first ones, whose prefix costs little beside the suffix that a fit runs too.
-Which activations these are depends on their size alone, so that the bits of a trial do not depend on the machine.
+Activations larger than ``RECOMPUTED`` are kept nowhere: a fit gets a stand-in, ``Recomputed``, that runs the prefix for
+the rows it is asked for. So large cuts are the first ones, whose prefix costs little beside the suffix that a fit runs
+too. Which activations these are depends on their size alone, so that the bits of a trial do not depend on the machine.
 
 If there are many images, each segment of a network between two cuts runs in its fused version (``core.fused``, in
 float32), if that agrees with the segment itself on the first chunk, to rounding.
@@ -80,12 +80,12 @@ class Need:
 
     @property
     def is_recomputed(self) -> bool:
-        """Whether they are too large to be kept, if what asks for them takes rows."""
+        """Whether they are too large to keep, if the caller can take them a few rows at a time."""
         return self.nbytes > RECOMPUTED
 
     @property
     def where(self) -> str:
-        """Say of what, where and on which samples."""
+        """Describe the activations in words: the network, the cut and the samples."""
         cut = self.network.cuts.place(self.index)
         place = "the output" if cut.is_output else f"'{cut.name}'"
         return f"of {self.network.name} at {place} on {self.samples.name}"
@@ -100,12 +100,12 @@ class _Kept:
 
 
 class Activations:
-    """A cache of activations; what was used longest ago is dropped first.
+    """A cache of activations that drops the least recently used first.
 
-    ``ram`` bounds what is kept in memory, in bytes; what a running trial holds comes on top. With ``disk``, whatever
-    has at least a page is kept in that folder instead, for all processes of the machine; what a GPU has room for is
-    kept there, if ``sharing`` processes that have it together do the same. ``notes`` say in words what the disk did not
-    take, and ``mapped`` are the keys of the files that were read; the reader clears both.
+    ``ram`` limits the cache in memory, in bytes; the tensors of a running trial come on top. With ``disk``, tensors of
+    at least a page are kept in that folder instead, for all processes of the machine. Activations that fit on a GPU are
+    kept there, where ``sharing`` processes share its memory. ``notes`` describe the tensors that the disk refused, and
+    ``mapped`` holds the keys of the files that were read; the reader clears both.
     """
 
     def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None, sharing: int = 1) -> None:
@@ -117,7 +117,7 @@ class Activations:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
-        """Give the activations at a cut, ``(n, *cut.shape)``, in the network's own floating type.
+        """Return the activations at a cut, ``(n, *cut.shape)``, in the network's own floating type.
 
         They are on the network's device if it has room, else on the CPU.
 
@@ -131,9 +131,10 @@ class Activations:
         return self.get(Need(network, samples, network.cuts.find(cut).index))
 
     def rows(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
-        """Give the same to who takes a few rows at a time: what is too large to be kept is computed row by row.
+        """Return the activations as ``at`` does, to a caller that takes a few rows at a time.
 
-        What is given then stands for a tensor: it has its shape, ``[rows]``, ``narrow``, ``split`` and ``to``.
+        Activations too large to keep are computed row by row. The object returned then stands for a tensor: it has its
+        shape, ``[rows]``, ``narrow``, ``split`` and ``to``.
         """
         if isinstance(network, Network):
             need = Need(network, samples, network.cuts.find(cut).index)
@@ -142,11 +143,11 @@ class Activations:
         return self.at(network, cut, samples)
 
     def outputs(self, network: Network, samples: Samples) -> Tensor:
-        """Give the network's own outputs, ``(n, outputs)`` on the CPU."""
+        """Return the network's own outputs, ``(n, outputs)`` on the CPU."""
         return self.get(Need(network, samples, len(network.cuts) + 1)).cpu()
 
     def get(self, need: Need) -> Tensor:
-        """Give what is needed, one row per sample, as ``at`` does.
+        """Return the needed activations, one row per sample, as ``at`` does.
 
         Raises ``FitError`` naming it if it is not finite, or does not fit into memory, and ``FrozenError`` if it must
         be computed and the network's weights have changed.
@@ -197,7 +198,7 @@ class Activations:
         return sum(kept.tensor.nbytes for kept in self._kept.values() if kept.tensor.device == device)
 
     def _drop_oldest(self, device: torch.device, room: int) -> None:
-        """Forget what was used longest ago on a device, until the rest has room."""
+        """Drop the least recently used tensors on a device until the rest fit into ``room``."""
         used = self._used_on(device)
         for key in [key for key, kept in self._kept.items() if kept.tensor.device == device]:
             if used <= room:
@@ -205,7 +206,7 @@ class Activations:
             used -= self._kept.pop(key).tensor.nbytes
 
     def _compute(self, need: Need, device: torch.device = CPU) -> Iterator[Tensor]:
-        """Compute what is needed, a chunk at a time on a device; always the same bits."""
+        """Compute the needed activations, a chunk at a time on a device; always the same bits."""
         network = need.network
         network.check_frozen()  # what is kept under a fingerprint must be that network's
         say_phase(f"activations {need.where}")
@@ -218,7 +219,7 @@ class Activations:
             yield run(given, read).to(device)
 
     def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor]:
-        """Find the nearest earlier cut whose activations are here, or being computed, and these; else 0 and the images.
+        """Return the nearest earlier cut with activations here, or being computed, and these; else 0 and the images.
 
         To wait for another process costs less than to compute the same beside it.
         """
@@ -238,9 +239,9 @@ class Activations:
 
 
 def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """Return what computes rows of the activations, on the network's device, from those at an earlier place.
+    """Return a function that computes rows of the activations from those at an earlier place.
 
-    Beside these it is given what the layers read of the inputs of these samples, if any do.
+    It computes on the network's device. Its second argument holds the inputs of these samples, if any layer reads them.
     """
     network, part = need.network, need.network.part(start, need.index)
     fused = many and bool(part.segments)
@@ -257,7 +258,7 @@ def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor, Tensor | 
 
 
 class Recomputed:
-    """Stands for activations that are kept nowhere: rows of them are computed from the images when they are asked for.
+    """A stand-in for activations that are kept nowhere: rows of them are computed from the images on request.
 
     ``rows`` are the samples that are left of all, by their numbers.
     """
@@ -279,7 +280,7 @@ class Recomputed:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions that has."""
+        """The number of dimensions of that tensor."""
         return len(self.shape)
 
     def __len__(self) -> int:
@@ -319,7 +320,7 @@ class Recomputed:
 
 
 def _check_memory(needed: int, samples: int, where: str) -> None:
-    """Refuse what will not fit: Linux promises more memory than there is, and kills the process that takes it."""
+    """Refuse activations that do not fit. Linux would overcommit memory, and later kill the process."""
     free = available_memory()
     if needed > free:
         raise FitError(
@@ -342,7 +343,7 @@ def run_stepwise(part: Frozen, x: Tensor, inputs: Tensor | None = None) -> Tenso
 
 
 def is_finite(x: Tensor) -> bool:
-    """Whether all values are; a sum that is tells it at once, and one that is not may only be too large."""
+    """Return whether all values are finite. A finite sum proves it at once; an infinite one may have overflowed."""
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 
@@ -359,7 +360,7 @@ class _FusedPart:
         self.is_compared = False
 
     def __call__(self, x: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """Map a chunk; the first one is what the segments are compared on."""
+        """Map a chunk; the first chunk is used to compare the segments."""
         x = x if self.part.prepare is None else self.part.prepare(_lay_out(x))
         inputs = x if self.part.prepare is not None else inputs
         x = self._channels_last(x)

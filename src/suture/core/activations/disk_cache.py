@@ -10,7 +10,7 @@ cut waits for locks of earlier cuts only.
 The header has a hash of the content, which a process compares before it first uses a file: one that is damaged is
 removed, and computed again.
 
-The budget bounds the files, those that are being written included. What was used longest ago is removed first; a
+The budget bounds the files, those that are being written included. The least recently used file is removed first; a
 process that has it mapped keeps it.
 """
 
@@ -45,7 +45,7 @@ _POLL = 0.01  #: seconds between two looks at a lock that is taken
 
 
 def disk_budget(asked: int | str | None, folder: Path) -> int:
-    """Return the bytes that activations may take in a folder: by default half of what is free, at most 50 GB."""
+    """Return the bytes that activations may take in a folder: by default half of the free disk, at most 50 GB."""
     return parse_size(asked) if asked is not None else min(free_disk(folder) // 2, 50 * 10**9)
 
 
@@ -81,7 +81,7 @@ class ActivationFolder:
         return None
 
     def get(self, key: str, rows: int, compute: Callable[[], Iterator[Tensor]]) -> Tensor | None:
-        """Map a tensor of so many rows; if it is not here, write the chunks that ``compute`` gives, alone.
+        """Map a tensor of so many rows; if it is not here, write the chunks of ``compute`` under a lock.
 
         Gives ``None`` if the budget has no room for it. At no time is more than one chunk in RAM. Raises
         ``NoRoomError`` if the folder refuses it, and whatever computing raises.
@@ -119,13 +119,13 @@ class ActivationFolder:
             return load_file(path)["activations"]
 
     def check(self) -> list[str]:
-        """Give the names of the files that are damaged, or were changed after they were written."""
+        """Return the names of the files that are damaged, or were changed after they were written."""
         paths = sorted(self.path.glob(f"*{SUFFIX}"))
         with ThreadPoolExecutor() as pool:  # to hash sets the other threads free
             return [path.name for path, sound in zip(paths, pool.map(_is_sound, paths), strict=True) if not sound]
 
     def clear(self) -> None:
-        """Remove all but what some process is writing now."""
+        """Remove everything except the files that a process is writing now."""
         with suppress(NoRoomError), self._locked("room"):
             self._remove_dead_drafts()
             for _, _, path in _oldest_first(self.path.glob(f"*{SUFFIX}")):
@@ -135,9 +135,9 @@ class ActivationFolder:
                     pass
 
     def _take_room(self, temporary: Path, needed: int) -> bool:
-        """Take the disk space for a draft at once, so that a full disk is known before any work.
+        """Reserve the disk space for a draft at once, so that a full disk is known before any work.
 
-        What was used longest ago is removed to stay within the budget. Says whether the draft is within it.
+        The least recently used files are removed to stay within the budget. Says whether the draft is within it.
         """
         with self._locked("room"):
             self._remove_dead_drafts()
@@ -158,7 +158,7 @@ class ActivationFolder:
         return True
 
     def _remove_dead_drafts(self) -> None:
-        """Remove what killed processes had begun to write: the locks of these keys are free."""
+        """Remove the unfinished files of killed processes: the locks of these keys are free."""
         for path in self.path.glob(f".*{SUFFIX}.*.part"):
             with suppress(Timeout, NoRoomError, OSError), self._locked(path.name[1:].split(SUFFIX)[0], wait=False):
                 path.unlink(missing_ok=True)
@@ -189,7 +189,7 @@ _SOUND: set[tuple[Path, int, int, int]] = set()  # what this process wrote, or h
 
 
 def _is_sound(path: Path) -> bool:
-    """Return whether a file is what was written, or is not there any more; it is read if it has changed since."""
+    """Return whether a file still holds the content that was written, or is gone; it is read only if it has changed."""
     try:
         if (state := _state(path)) in _SOUND:
             return True
@@ -214,13 +214,13 @@ def _state(path: Path) -> tuple[Path, int, int, int]:
 
 
 def _begin_hash(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> "hashlib._Hash":
-    """Begin the hash of a file's content, which is of its name, too: a copy under another name is no other tensor."""
+    """Begin the hash of a file's content. It includes the name, so a copy under another name does not pass."""
     return hashlib.sha256(f"{path.name} {shape} {dtype}".encode())
 
 
 @contextmanager
 def _refusals(folder: Path) -> Iterator[None]:
-    """Raise ``NoRoomError`` for what a folder may refuse; a ``Timeout`` says that another process holds a lock."""
+    """Raise ``NoRoomError`` if the folder refuses to be written to; a ``Timeout`` means a lock is held."""
     try:
         yield
     except Timeout:
@@ -231,7 +231,7 @@ def _refusals(folder: Path) -> Iterator[None]:
 
 
 def _oldest_first(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:
-    """Return when each file was last used, which its time of access says, its size, and the file."""
+    """Return the last use of each file, by its time of access, its size, and the file; the oldest first."""
     found = []
     for path in paths:
         with suppress(FileNotFoundError):  # another process may just have removed it
@@ -242,5 +242,5 @@ def _oldest_first(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:
 
 @cache
 def _machine() -> str:
-    """Name what the bits of a result may depend on besides its key."""
+    """Return a digest of the software and processor, on which the bits of a result may depend besides its key."""
     return digest(torch.__version__, platform.machine(), processor())[:12]

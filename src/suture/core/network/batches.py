@@ -1,4 +1,4 @@
-"""Whether a cut network gives what the user's model gives for batches of any size.
+"""Checks that a cut network computes the user's model for batches of any size.
 
 Code may depend on how many images there are: ``if len(x) > 3``, ``for part in x.split(64)``. Traced on a few images it
 becomes another function of more. So a network is looked at twice. When it is made (``check_sizes``), the operations of
@@ -76,7 +76,7 @@ def check_rows(out: Tensor, images: int, whose: str) -> None:
 
 
 def _count_on_meta(run: nn.Module, *batches: Tensor) -> Counted | None:
-    """Count what is computed of batches, by operation, numbers and shape, with every tensor on the meta device.
+    """Count the operations on the batches, by name, numbers and shape, with every tensor on the meta device.
 
     ``None`` if it needs values, or makes tensors on another device.
     """
@@ -93,7 +93,7 @@ def _count_on_meta(run: nn.Module, *batches: Tensor) -> Counted | None:
 
 
 def _count_on_fake(run: nn.Module, *batches: Tensor) -> Counted | None:
-    """Count the same with tensors that pretend to be where they are; ``None`` if it needs values."""
+    """Count the same with fake tensors, which pretend to be on their device; ``None`` if it needs values."""
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         return _count(run, [fake.from_tensor(batch) for batch in batches])
 
@@ -109,7 +109,7 @@ def _count(run: Callable[..., Tensor], batches: Sequence[Tensor]) -> Counted | N
 
 
 class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations on what is made of some tensors, except those that only lay it out anew."""
+    """Counts the operations on tensors made of the batches, except those that only change a tensor's layout."""
 
     def __init__(self, batches: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The cuts of a network: the places through which exactly one tensor passes, and what lies before each.
+"""The cuts of a network, through which exactly one tensor passes, and the work and parameters before each.
 
 A cut after tensor ``v`` splits a network into a prefix ``x → v`` and a suffix ``v → output``. In the graph of the
 network's data that is a *dominator* of the output: every path from the input to the output passes through ``v``, so no
@@ -58,8 +58,8 @@ class Cut:
 class Cuts(Sequence[Cut]):
     """The cuts of one network, in order; found by position, name or alias.
 
-    ``dropped`` maps the name of every other tensor of the network to the reason why it is no cut. ``end`` is the
-    ``OUTPUT``, which is found by its name and is none of the cuts; a cut of that name hides it.
+    ``dropped`` maps the name of every other tensor of the network to the reason why it is not a cut. ``end`` is the
+    ``OUTPUT``, which is found by its name and is not one of the cuts; a cut of that name hides it.
     """
 
     def __init__(self, cuts: Sequence[Cut], dropped: Mapping[str, str], network: str, end: Cut | None = None) -> None:
@@ -167,14 +167,14 @@ def measure_cuts(
     return Cuts(inside, traced.dropped, name, end), x.shape[1]
 
 
-#: What torch does not count: the two products of the processor's own kernel of attention.
+#: Operations that torch does not count: the two products of the processor's own attention kernel.
 _OF_KERNELS = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)  # type: ignore[no-untyped-call]
 }
 
 
 def _count_flops(segment: Segment, x: Tensor, inputs: Tensor, *watch: TorchDispatchMode) -> tuple[Tensor, int]:
-    """Return what a segment gives, and its FLOPs; with attention as plain products, unless its code needs another."""
+    """Return a segment's output and FLOPs; with attention as plain products, unless its code needs another kernel."""
     for kernel in (attention_as_products(), nullcontext()):
         try:
             with kernel, FlopCounterMode(display=False, custom_mapping=_OF_KERNELS) as counter, ExitStack() as stack:
@@ -188,7 +188,7 @@ def _count_flops(segment: Segment, x: Tensor, inputs: Tensor, *watch: TorchDispa
 
 @contextmanager
 def attention_as_products() -> Iterator[None]:
-    """Compute attention as plain products, which are what is counted."""
+    """Compute attention as plain products, because torch counts those."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

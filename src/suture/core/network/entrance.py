@@ -46,7 +46,7 @@ class Entrance(nn.Module):
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """The columns that say where tokens are, never which."""
+        """The columns that describe the places of tokens, never their content."""
         return tuple(i for i, one in self._taken if one.is_side)
 
     @property
@@ -72,7 +72,7 @@ def entrance_of(model: nn.Module) -> Entrance:
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Whether a module is a model of transformers."""
+    """Return whether a module is a model of transformers."""
     library = sys.modules.get("transformers.modeling_utils")
     return library is not None and isinstance(module, library.PreTrainedModel)
 

@@ -1,7 +1,7 @@
-"""Which dimension of a tensor holds its features, read from what the network does to it.
+"""The dimension of a tensor that holds its features, found from the operations applied to it.
 
 Stitches know tensors by their shapes: maps ``(C, H, W)``, tokens ``(T, D)``, vectors ``(D,)``. But a shape does not
-say where the features are. What a 1-D convolution gives is ``(C, L)`` and looks like ``C`` tokens; a Swin
+say where the features are. The output of a 1-D convolution is ``(C, L)`` and looks like ``C`` tokens; a Swin
 transformer's maps are ``(H, W, D)`` and look like ``H`` channels; a stitch made for their shape would mix the wrong
 dimension, and nobody would notice.
 
@@ -50,7 +50,7 @@ class _Dimensions:
         self._of = WeakIdKeyDictionary()  # of tensors, to a number for each of their dimensions
 
     def known(self, x: object) -> bool:
-        """Whether a tensor was made of the input."""
+        """Return whether a tensor was made of the input."""
         return isinstance(x, Tensor) and x in self._of
 
     def of(self, x: Tensor) -> list[int]:
@@ -83,7 +83,7 @@ class _Dimensions:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what every operation on tensors that were made of the input says about their dimensions."""
+    """Records how every operation on tensors made of the input relates their dimensions."""
 
     def __init__(self, dimensions: _Dimensions) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -133,7 +133,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.dimensions.unite(x, dim, out, dim)
 
     def _product(self, x: Tensor, out: Tensor) -> None:
-        """Mark the last dimensions of what a linear map reads and gives; all others are the same."""
+        """Mark the last dimensions of a linear map's input and output; all others are the same."""
         if x.ndim != out.ndim or x.shape[:-1] != out.shape[:-1]:
             return
         for dim in range(x.ndim - 1):
@@ -198,13 +198,13 @@ def _kept(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, in
 
 
 def reads_inputs(body: nn.Module) -> bool:
-    """Whether what lies between two cuts reads the inputs of its samples beside the tensor that passes."""
+    """Return whether the layers between two cuts read the inputs of their samples beside the tensor that passes."""
     nodes = body.graph.nodes if isinstance(body, fx.GraphModule) else ()
     return len(list(takewhile(lambda node: node.op == "placeholder", nodes))) > 1
 
 
 def call_body(body: nn.Module, x: Tensor, inputs: Tensor | None) -> Tensor:
-    """Call what lies between two cuts, with the inputs of the samples if it reads them."""
+    """Call the layers between two cuts, with the inputs of the samples if they read them."""
     out: Tensor = body(x, inputs) if reads_inputs(body) else body(x)
     return out
 
@@ -226,7 +226,7 @@ def features_at(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], 
 
 
 def bring_to_shape(bodies: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:
-    """Return the bodies such that what passes between them has its features where its shape says.
+    """Return the bodies such that every tensor passed between them has its features where its shape says.
 
     ``x`` is an input of at least two images. Raises ``GraphError`` if a volume ``(C, D, H, W)`` passes.
     """
@@ -236,14 +236,14 @@ def bring_to_shape(bodies: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:
 
 
 def _find_steps(features: set[int], dims: int) -> tuple[Step, Step] | None:
-    """Return how such a tensor becomes a map, and a map such a tensor; ``None`` if its shape says what it is."""
+    """Return the steps from such a tensor to a map and back; ``None`` if its shape already tells the features."""
     if features == {1} and dims > 4:
         raise GraphError("it is a volume, for which there are no stitches; they join maps, tokens and vectors")
     return _SEQUENCE if (dims, features) == (3, {1}) else _FEATURES_LAST if (dims, features) == (4, {3}) else None
 
 
 def own_shape(shape: tuple[int, ...], method: str) -> tuple[int, ...]:
-    """Return the shape in its network, without the batch, of what a step by this method makes a map of ``shape``."""
+    """Return the shape in its own network, without the batch, of a tensor that becomes a map of ``shape``."""
     features, height, width = shape
     return (features, width) if method == _SEQUENCE[0][0] else (height, width, features)
 
@@ -285,5 +285,5 @@ class _Step(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """Return the step, which decides what passes."""
+        """Return the step, which decides the layout of the tensor that passes."""
         return repr(self.step)

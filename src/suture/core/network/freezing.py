@@ -1,15 +1,15 @@
-"""A frozen copy of a model: what happens to the model later does not reach it, nor does it touch the model.
+"""A frozen copy of a model, which is not affected by later changes to the model and does not affect it.
 
 A model holds more than parameters and buffers: tensors as plain attributes, hooks, and flags. All of it is copied. Some
-attributes are written in every forward pass and decide nothing; what a run writes is undone (``undo_writes``).
+attributes are written in every forward pass and decide nothing; these writes are undone (``undo_writes``).
 
 Hooks that act stay and are frozen with the model; those that only look on are dropped, or they would go on recording
 for the user. A hook acts if it returns something else than it was given, writes to it, or if the output is another
 without it. A few images cannot show that a hook acts on some images only, so one that returns anything
 else stays.
 
-What a function closes over is not copied with the model: a module or a parameter there would be neither frozen nor made
-untrained, and is refused.
+A function's closure is not copied with the model. A module or a parameter in it would be neither frozen nor made
+untrained, so it is refused.
 
 Before that, a model shows on *probes*, three images of the example, that it can be measured at all.
 """
@@ -74,7 +74,7 @@ def copy_tensors(models: Iterable[nn.Module], copy: bool, device: torch.device |
 
 
 def _check_model(model: nn.Module, name: str) -> None:
-    """Refuse what has no Python code to cut, no weights yet, or modules that evaluation mode would not reach."""
+    """Refuse models without Python code, without weights, or with modules that evaluation mode does not reach."""
     for path, module in model.named_modules():
         whose = _place(path, name)
         if isinstance(module, torch.jit.ScriptModule):
@@ -109,7 +109,7 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
-    """Yield what a model's modules hold as plain attributes, but for bare ones, each with its place in the model."""
+    """Yield the plain attributes of a model's modules, except bare values, each with its place in the model."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name not in _OWN and not _is_bare(value):
@@ -117,7 +117,7 @@ def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
 
 
 def _is_bare(value: object) -> bool:
-    """Whether this is a number, a name, or a dictionary of hooks without any, as most attributes are."""
+    """Return whether this is a number, a name, or a dictionary of hooks without any, as most attributes are."""
     kind = type(value)
     return kind in (bool, int, float, str, type(None)) or (kind in (dict, OrderedDict) and not value)
 
@@ -133,7 +133,7 @@ def _leaves(value: object) -> Iterator[object]:
 
 @contextmanager
 def undo_writes(model: nn.Module) -> Iterator[set[str]]:
-    """Undo what running or tracing a model writes to the attributes of its modules; gives the names of those written.
+    """Undo the writes of a run or a tracing to the attributes of a model's modules; yields the names of those written.
 
     Raises ``NetworkError`` if it writes to its own parameters or buffers.
     """
@@ -172,7 +172,7 @@ class _Hook:
 
 
 def is_altered(model: nn.Module) -> bool:
-    """Whether a model has hooks of the user, or functions in place of a module's ``forward``."""
+    """Return whether a model has hooks of the user, or functions in place of a module's ``forward``."""
     return next(_hooks(model), None) is not None or any("forward" in vars(module) for module in model.modules())
 
 
@@ -249,14 +249,14 @@ def check_functions(model: nn.Module, name: str) -> None:
     for function, which in functions:
         if used := find_trained(function, known):
             raise NetworkError(
-                f"{which} uses {used}, a module or a parameter that is none of the copy's, and would be neither frozen "
-                "with it nor made untrained; make it a part of the module, module.extra = …, and let the hook reach it "
-                "by its first argument, or a method by self"
+                f"{which} uses {used}, a module or a parameter that is not one of the copy's, and would be neither "
+                "frozen with it nor made untrained; make it a part of the module, module.extra = …, and let the hook "
+                "reach it by its first argument, or a method by self"
             )
 
 
 def find_trained(function: Callable[..., Any], known: Collection[nn.Module] = ()) -> str:
-    """Say what a function uses that trains: a module that is not ``known``, or a tensor; empty if it uses none."""
+    """Describe the module (not in ``known``) or tensor that a function uses and that trains; empty if there is none."""
     return next((words for words, value in _used_by(function) if _trains(value, known)), "")
 
 
@@ -279,7 +279,7 @@ def _used_by(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
 
 
 def _variables(function: FunctionType) -> dict[str, object]:
-    """Return what a function closes over, and the globals that it reads, by name."""
+    """Return the closure of a function, and the globals that it reads, by name."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     space = function.__globals__
     read = {name: space[name] for name in sorted(globals_of(function.__code__)) if name in space}
@@ -302,12 +302,12 @@ def _place(path: str, name: str) -> str:
 
 
 def check_model(model: object) -> None:
-    """Raise ``NetworkError``, with what to give instead, for what is no model."""
+    """Raise ``NetworkError``, with the remedy, if ``model`` is not a model."""
     if isinstance(model, nn.Module):
         return
     remedy = "give a torch.nn.Module that maps images to outputs"
     if isinstance(model, type):
-        raise NetworkError(f"the model is the class {model.__name__}; make one of it: {model.__name__}(…)")
+        raise NetworkError(f"the model is the class {model.__name__}; give an instance: {model.__name__}(…)")
     if isinstance(model, Mapping):
         remedy = "it looks like weights alone: load them, model.load_state_dict(…), and give that model"
     raise NetworkError(f"the model is a {type(model).__name__}; {remedy}")
@@ -335,7 +335,7 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
 
 
 def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
-    """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images."""
+    """Return the outputs for the probes; refuse outputs without a row per image, not reproducible, or mixing images."""
     batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
     states: list[object] = []  # of the generators after each run, which stay if nothing is drawn
     try:
@@ -369,7 +369,7 @@ def _run_and_note(model: nn.Module, batch: Tensor, states: list[object]) -> Tens
 
 
 def are_probabilities(outputs: Tensor) -> bool:
-    """Whether rows are shares of several classes, which add up to 1; in 16 bits only within a hundredth."""
+    """Return whether rows are shares of several classes, which add up to 1; in 16 bits only within a hundredth."""
     if outputs.ndim != 2 or outputs.shape[1] < 2:
         return False
     whole = (outputs.sum(dim=1) - 1).abs() < 0.01

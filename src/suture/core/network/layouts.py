@@ -1,4 +1,4 @@
-"""How tokens lie: which of them come first as a prefix, and the grid of the others.
+"""Layouts of tokens: the prefix tokens, which come first, and the grid of the others.
 
 A shape ``(T, D)`` does not say that of 201 tokens five are a class token and registers and the others a grid of
 14 × 14, nor whether 144 are 8 × 18. A family that brings one grid to another has to know it. It is found, in this
@@ -9,7 +9,7 @@ order, from
    changes of shape until a dimension holds both, row by row: these are tokens on a grid. Whatever ``cat`` puts before
    them is a prefix, and a slice takes it away again.
 
-What models and configs state of themselves is not needed: the run shows it for those of timm, torchvision and
+Statements of models and configs are not needed: the run shows it for those of timm, torchvision and
 transformers. If it does not, only the number of tokens is left to guess from (``stitches.resampled.Seen``). Tokens of a
 text are a line.
 """
@@ -67,7 +67,7 @@ class TokenShape(tuple[int, ...]):
 
 @dataclass(frozen=True)
 class _Tokens:
-    """So many tokens before those of a grid, and so many after; no grid if there are several."""
+    """The numbers of tokens before and after those of a grid; no grid if there are several."""
 
     before: int
     grid: Grid | None
@@ -101,7 +101,7 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._known[images] = [_dim(size, of) for size, of in zip(images.shape, axes, strict=True)]
 
     def find(self, x: Tensor) -> _Tokens | None:
-        """Return how the tokens of ``(n, T, D)`` lie, if that is known."""
+        """Return the layout of the tokens ``(n, T, D)``, if it is known."""
         return _read(self._of(x)[1])
 
     def _of(self, x: Tensor) -> list[_Dim]:
@@ -182,14 +182,14 @@ def _place(args: Sequence[Any], position: int) -> int:
 
 
 def _lay(tokens: _Tokens | None, size: int) -> _Dim:
-    """Return the dimension of tokens that lie so; those of a whole grid are two axes again."""
+    """Return the dimension of tokens with this layout; tokens of a whole grid are two axes again."""
     if tokens is None or tokens.grid is None or tokens.before or tokens.after:
         return _dim(size, tokens)
     return tuple(_Factor(size, of) for size, of in zip(tokens.grid, _AXES, strict=True) if size > 1)
 
 
 def _read(dim: _Dim) -> _Tokens | None:
-    """Return how the tokens of a dimension lie; ``None`` if it is not of tokens."""
+    """Return the layout of a dimension's tokens; ``None`` if it does not hold tokens."""
     match [(factor.of, factor.size) for factor in dim]:
         case [(_Tokens() as tokens, _)]:
             return tokens
@@ -203,7 +203,7 @@ def _read(dim: _Dim) -> _Tokens | None:
 
 
 def _resize(dim: _Dim, size: int) -> _Dim:
-    """Return a dimension that an operation has resized, or has not: of these an axis stays an axis."""
+    """Return a dimension at its new size; an axis of the image stays one."""
     if size == _size(dim):
         return dim
     return _dim(size, dim[0].of if _is_axis(dim) else None)
@@ -219,7 +219,7 @@ def _take(dim: _Dim, start: int, size: int, step: int = 1) -> _Dim:
 
 
 def _deal(factors: Sequence[_Factor], shape: Sequence[int]) -> list[_Dim] | None:
-    """Deal factors out to the dimensions of another shape; ``None`` if these divide them otherwise than in two."""
+    """Deal factors out to the dimensions of another shape; ``None`` if a factor would have to be split unevenly."""
     left, dims = list(reversed(factors)), list[_Dim]()
     for size in shape:
         dim: list[_Factor] = []

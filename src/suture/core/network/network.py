@@ -59,17 +59,17 @@ class Network:
         example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
             ``int64``, or a mapping of these with their masks and positions by name, such as a tokeniser gives; used to
             find and verify the cuts.
-        name: how tables and figures call it; by default the model's class.
-        preprocess: what brings float images in [0, 1] to the model's input; a part of every prefix.
+        name: the network's name in tables and figures; by default the model's class.
+        preprocess: the preprocessing of float images in [0, 1] into the model's input; a part of every prefix.
         factory: builds the same architecture without trained weights; needed for untrained controls only where a
             parameter belongs to no module that can reset it.
         stages: the forward pass as a list of module paths, or of ``(name, function)`` pairs, for models that cannot be
             traced.
         copy: whether to copy the tensors of the model.
         device: where it computes, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; by default where the model is.
-        expected_accuracy: what it is known to reach, on any data or by the data's name; a trial warns if it is far
-            below. 0 says that it is meant to be weak.
-        constants: names of floating-point buffers, or of plain tensor attributes, that are no result of training;
+        expected_accuracy: the accuracy that it is known to reach, on any data or by the data's name; a trial warns if
+            it is far below. Give 0 if it is meant to be weak.
+        constants: names of floating-point buffers, or of plain tensor attributes, that are not a result of training;
             with a ``factory`` also of parameters that it does not draw at random.
         output: which of its outputs counts, if it gives a mapping or a tuple; by default ``logits``, or else
             ``last_hidden_state``.
@@ -158,7 +158,7 @@ class Network:
         for name in self.constants:
             if name not in known:
                 near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
-                raise NetworkError(f"constants= names '{name}', which is no tensor of {self.name}; nearest: {near}")
+                raise NetworkError(f"constants= names '{name}', which is not a tensor of {self.name}; nearest: {near}")
 
     def _probes(self) -> list[Tensor]:
         """Make inputs of the model with batch sizes 1, 2 and 3 of the example."""
@@ -173,9 +173,7 @@ class Network:
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
         if not are_close(alone, probes[2], 1e-4):
-            raise DataError(
-                f"what the preprocessing of {self.name} makes of an image depends on the others of its batch"
-            )
+            raise DataError(f"the preprocessing of {self.name} makes an image depend on the others in its batch")
         self._seen = probes[2]
         return probes
 
@@ -193,7 +191,7 @@ class Network:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The shape of what it was cut for: (C, H, W) of raw images, (T,) of token ids."""
+        """The shape of the inputs it was cut for: (C, H, W) of raw images, (T,) of token ids."""
         return tuple(self.example.shape[1:])
 
     @property
@@ -208,7 +206,7 @@ class Network:
 
     @property
     def backend(self) -> str:
-        """What found the cuts: ``torch.fx``, ``torch.export`` or ``stages``."""
+        """The backend that found the cuts: ``torch.fx``, ``torch.export`` or ``stages``."""
         return self._traced.backend
 
     @property
@@ -232,14 +230,14 @@ class Network:
         return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]), *told)
 
     def _settings(self, path: str, module: nn.Module) -> object:
-        """Return what decides a module besides its ``repr`` and tensors, without what a run leaves behind in it."""
+        """Return a module's settings besides its ``repr`` and tensors, without attributes left behind by a run."""
         if isinstance(module, fx.GraphModule):
             return None
         found = settings(module)
         return type(module), [(n, found[n]) for n in sorted(found) if f"{path}.{n}".lstrip(".") not in self._scratch]
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the networks made of this one out of copies and of what is sent to another process."""
+        """Leave the networks made of this one out of copies and out of pickles for other processes."""
         return vars(self) | {"_untrained": {}, "_elsewhere": {}}
 
     def to(self, device: str | torch.device) -> "Network":
@@ -277,11 +275,11 @@ class Network:
 
     @property
     def is_changed(self) -> bool:
-        """Whether a tensor that decides the output is not what it was when the network was made."""
+        """Whether a tensor that decides the output has changed since the network was made."""
         return self.state_digest() != self.wrapped_digest
 
     def check_frozen(self) -> None:
-        """Raise ``FrozenError`` if a tensor or a function that decides the output is not what it was."""
+        """Raise ``FrozenError`` if a tensor or function behind the output has changed since the network was made."""
         if self.is_changed:
             raise FrozenError(f"the weights of {self.name} changed after it was made a Network; make it again")
         self.check_functions()
@@ -318,7 +316,7 @@ class Network:
         return state
 
     def check_samples(self, samples: Samples) -> None:
-        """Raise ``DataError`` if samples have other inputs than the network was cut for, or do not become these."""
+        """Raise ``DataError`` if samples have other inputs than the network was cut for, or cannot become these."""
         if samples.inputs != self.inputs:
             has, takes = (", ".join(one.name for one in part) or "one input" for part in (samples.inputs, self.inputs))
             raise DataError(
@@ -332,7 +330,7 @@ class Network:
         self.check_images(samples.extremes, samples.name)
 
     def check_images(self, images: Tensor, name: str) -> None:
-        """Raise ``DataError`` if raw images, or token ids, do not become what the network was cut for.
+        """Raise ``DataError`` if raw images, or token ids, do not become inputs like those the network was cut for.
 
         Images are judged by the first, sequences of token ids by those with the smallest and the largest.
         """
@@ -364,12 +362,12 @@ class Network:
                 ) from error
 
     def expect_on(self, data: str) -> float | None:
-        """Return the accuracy that is expected on the samples of a name, those that were cut short included."""
+        """Return the expected accuracy on the samples of a name, including samples that were cut short."""
         expected = self.expected_accuracy
         return expected.get(data.partition("[")[0]) if isinstance(expected, Mapping) else expected
 
     def look_at(self, images: Tensor) -> None:
-        """Check, once, on the first of raw images that it gives what the user's model does in batches of any size.
+        """Check once, on the first raw images, that the network computes the user's model in batches of any size.
 
         Raises ``NetworkError`` if it does not.
         """
@@ -381,22 +379,22 @@ class Network:
         self._is_looked_at = True
 
     def part(self, start: int, end: int) -> Frozen:
-        """Give what lies between two places, which are indices of cuts.
+        """Return the layers between two places, which are indices of cuts.
 
         0 is the raw images, ``(n, C, H, W)``, and one more than there are cuts is the output, ``(n, outputs)``.
         """
         return Frozen(self._traced.segments[start:end], None if start else self._prepare)
 
     def upto(self, cut: str | Cut) -> Frozen:
-        """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
+        """Return the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
         return self.part(0, self.cuts.find(cut).index)
 
     def after(self, cut: str | Cut) -> Frozen:
-        """Give the suffix: the tensor at the cut, ``(n, *cut.shape)``, to the output ``(n, outputs)``."""
+        """Return the suffix: the tensor at the cut, ``(n, *cut.shape)``, to the output ``(n, outputs)``."""
         return self.part(self.cuts.find(cut).index, len(self.cuts) + 1)
 
     def between(self, start: str | Cut, end: str | Cut) -> Frozen:
-        """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``.
+        """Return the layers between two cuts, from the tensor at ``start`` to the tensor at the later cut ``end``.
 
         Raises ``CutError`` if ``end`` is the earlier one.
         """
@@ -406,29 +404,30 @@ class Network:
         return self.part(first.index, last.index)
 
     def inputs_after(self, cut: str | Cut, images: "Tensor | Mapping[str, Tensor]") -> Tensor | None:
-        """Return what the suffix reads of raw samples beside the tensor at the cut, such as masks; ``None`` if nothing.
+        """Return the inputs of raw samples that the suffix reads beside the tensor at the cut, or ``None``.
 
-        Suffix and samples are this network's: ``after(cut)(tensor, inputs_after(cut, batch))``.
+        Such inputs are, for example, masks. Suffix and samples are this network's: ``after(cut)(tensor,
+        inputs_after(cut, batch))``.
         """
         return self.inputs_from(self.cuts.find(cut).index, join_inputs(images)[0])
 
     def inputs_from(self, start: int, images: Tensor) -> Tensor | None:
-        """Return what the layers after the cut of this index read beside the tensor; ``None`` if nothing."""
+        """Return the inputs that the layers after this cut read beside the tensor; ``None`` if they read none."""
         if not start or not any(segment.reads_inputs for segment in self._traced.segments[start:]):
             return None
         return _prepared(self._prepare, images, self)
 
     def _run_prepared(self, x: Tensor) -> Tensor:
-        """Map what the preprocessing gives to the output."""
+        """Map preprocessed inputs to the output."""
         out: Tensor = Frozen(self._traced.segments)(x, x)
         return out
 
     def whole(self) -> Frozen:
-        """Give all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
+        """Return the whole network: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
         return self.part(0, len(self.cuts) + 1)
 
     def __call__(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
-        """Map raw images ``(n, C, H, W)``, or what else it takes, to the output ``(n, outputs)``, without gradients."""
+        """Map raw images ``(n, C, H, W)``, or its other inputs, to the output ``(n, outputs)``, without gradients."""
         images, _ = join_inputs(images)
         with torch.no_grad():
             out: Tensor = self.whole()(images.to(self.device))
@@ -438,7 +437,7 @@ class Network:
     def untrained(self, seed: int) -> "Network":
         """Return the same architecture before any training, initialised from the seed.
 
-        Raises ``UntrainedError`` if a trained tensor would survive and there is no factory.
+        Raises ``UntrainedError`` if a trained tensor would survive and no factory is given.
         """
         if self._untrainable is not None:
             raise self._untrainable
@@ -526,7 +525,7 @@ def _move_constants(body: nn.Module, device: torch.device) -> None:
 
 
 def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
-    """Return the inputs and the outputs for the example of a network that was moved, if they are what they were."""
+    """Return a moved network's inputs and outputs for the example, after checking that the move did not change them."""
     name, device, example = own.name, moved.device, own.example
     try:
         inputs = _prepared(moved._prepare, example, moved)
@@ -568,7 +567,7 @@ def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preproces
 
 
 def _name_tokenizer(tokenizer: Any) -> str | None:
-    """Return the name of a tokeniser; of one itself, a hash of its tokens."""
+    """Return the name of a tokeniser; for a tokeniser itself, a hash of its tokens."""
     if tokenizer is None or isinstance(tokenizer, str):
         return tokenizer
     if not hasattr(tokenizer, "get_vocab"):

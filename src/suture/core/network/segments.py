@@ -1,9 +1,9 @@
-"""What lies between two cuts: modules that follow one another and never touch the tensor that passes.
+"""The layers between two cuts: modules that follow one another and never touch the tensor that passes.
 
-Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A segment therefore
-brings what it is given, which may come from a store or a stitch, to what the tensor is in the network itself. And it
-works on a copy if it would write to its input. What passes has its features where its shape says
-(``feature_axis``).
+Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A segment's input may
+come from a store or a stitch, so the segment first converts it to the type and layout that the tensor has in the
+network itself. It works on a copy if it would write to its input. The tensor that passes has its features where its
+shape says (``feature_axis``).
 
 In a traced graph, ``CutGraph`` finds where one tensor passes. Its nodes are of four kinds:
 
@@ -53,14 +53,14 @@ class Recorder(fx.Interpreter):
         self.seen: dict[fx.Node, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node and keep what it gives."""
+        """Run a node and record its output."""
         value = super().run_node(n)
         self.seen[n] = tree_map(lambda leaf: PassingTensor(leaf) if isinstance(leaf, Tensor) else leaf, value)
         return value
 
 
 class PassingTensor:
-    """The shape of a tensor that passed, and whether it holds floats, or truths."""
+    """The shape of a tensor that passed, and whether it holds floats, or booleans."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tuple(tensor.shape)
@@ -125,7 +125,7 @@ class CutGraph:
         return any(isinstance(leaf, PassingTensor) for leaf in tree_leaves(self.seen[0][node]))
 
     def _find_depending(self, sources: set[fx.Node]) -> tuple[dict[fx.Node, None], set[fx.Node]]:
-        """Return the sources and what depends on their values, in order; and what is aside."""
+        """Return the sources and the nodes that depend on their values, in order; and the nodes that are aside."""
         found: dict[fx.Node, None] = {}
         aside: set[fx.Node] = set()
         whole: set[fx.Node] = set()  # of found, what is made of integers alone
@@ -148,11 +148,11 @@ class CutGraph:
         return found, aside
 
     def _is(self, node: fx.Node, kind: str) -> bool:
-        """Whether a node gives a tensor of a kind."""
+        """Return whether a node gives a tensor of a kind."""
         return any(getattr(leaf, kind, False) for leaf in tree_leaves(self.seen[0][node]))
 
     def _is_side(self, node: fx.Node) -> bool:
-        """Whether a node takes a column that is aside from several inputs, as an ``Entrance`` does."""
+        """Return whether a node takes a column that is aside from several inputs, as an ``Entrance`` does."""
         return operation(node) == "select" and node.args[:2] == (self.input, 1) and node.args[2] in self.sides
 
     def _find_sources(self, nodes: set[fx.Node]) -> set[fx.Node]:
@@ -166,7 +166,7 @@ class CutGraph:
         return found
 
     def _find_written(self) -> set[fx.Node]:
-        """Return tensors made without the input that something is written into later, and what they were made of."""
+        """Return tensors made without the input that are written into later, and the nodes that they were made of."""
         made_of_input, _ = self._find_depending({self.input})
         writers = [node for node in self.nodes if _may_mutate(node, self.module)]
         if not self._is(self.input, "floating"):  # tables of positions are made by adding to what nobody else reads
@@ -262,7 +262,7 @@ class _SegmentBuilder:
         return fx.GraphModule(self.source.module, self.graph)
 
     def _copy(self, node: fx.Node) -> Any:
-        """Return what stands for a node of the source in this segment."""
+        """Return the counterpart in this segment of a node of the source."""
         if node not in self.copies:
             if node is self.source.input and node in self.source.recomputed:
                 with self.graph.inserting_after(self.input):
@@ -277,7 +277,7 @@ class _SegmentBuilder:
         return self.copies[node]
 
     def _derive(self, small: Any, large: Any, node: fx.Node) -> Any:
-        """Return the size of a tensor before the cut, by what it was in two runs."""
+        """Return the size of a tensor before the cut, derived from its sizes in two runs."""
         if isinstance(small, tuple):
             return tuple(self._derive(a, b, node) for a, b in zip(small, large, strict=True))
         if small == large:
@@ -302,7 +302,7 @@ _LIKE = {"ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_f
 
 
 def operation(node: fx.Node) -> str:
-    """Return the plain name of what a node computes: ``add``, ``flatten``, ``conv2d``."""
+    """Return the plain name of a node's operation: ``add``, ``flatten``, ``conv2d``."""
     if node.op in ("placeholder", "output"):
         return node.op
     if isinstance(node.target, torch._ops.OpOverload):
@@ -312,7 +312,7 @@ def operation(node: fx.Node) -> str:
 
 
 def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether a node may change a tensor that it is given: the first, or one named ``out``."""
+    """Return whether a node may change a tensor that it is given: the first, or one named ``out``."""
     if node.op == "call_method":
         return str(node.target).endswith("_")
     if node.op == "call_function":
@@ -328,7 +328,7 @@ def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
 
 
 def _asked_in_place(node: fx.Node) -> bool:
-    """Whether a function is called with ``inplace=True``, by name or by position."""
+    """Return whether a function is called with ``inplace=True``, by name or by position."""
     assert callable(node.target)
     try:
         given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
@@ -353,7 +353,7 @@ class EvaluationOnly(nn.Module):
 
 @keyed_as("Segment")
 class Segment(EvaluationOnly):
-    """What lies between two cuts: always frozen, always in evaluation mode.
+    """The layers between two cuts: always frozen, always in evaluation mode.
 
     ``dtype`` is the type that its input has in the network, ``order`` the order of its dimensions in memory, from the
     slowest to the fastest. A contiguous tensor, as a store or a stitch gives it, is brought to that order; with
@@ -375,7 +375,7 @@ class Segment(EvaluationOnly):
 
     @property
     def reads_inputs(self) -> bool:
-        """Whether it reads the inputs of its samples beside what passes."""
+        """Whether it reads the inputs of its samples beside the tensor that passes."""
         return reads_inputs(self.body)
 
     def forward(self, x: Tensor, inputs: Tensor | None = None) -> Tensor:
@@ -409,16 +409,16 @@ def _in_order(x: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def have_same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors agree in shape, type and every bit; what is not a number equals itself."""
+    """Return whether two tensors agree in shape, type and every bit; NaN equals itself."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return torch.equal(*(x.detach().contiguous().view(-1).view(torch.uint8) for x in (a, b)))
 
 
 def are_close(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two tensors have one type and differ by no more than a share of the largest value.
+    """Return whether two tensors have one type and differ by no more than a share of the largest value.
 
-    What is too small for a normal number is zero, as outputs of deep untrained networks are.
+    Numbers too small to be normal ones count as zero, as outputs of deep untrained networks are.
     """
     if one.shape != other.shape or one.dtype != other.dtype or not one.is_floating_point():
         return torch.equal(one, other)
@@ -439,8 +439,9 @@ def build_segments(
 ) -> tuple[Segment, ...]:
     """Make segments of bodies; ``probes`` are inputs of at least two batch sizes, ``wanted`` the outputs of the whole.
 
-    Raises ``GraphError`` if the chain does not give the output bit for bit, or what passes is no batch of numbers. For
-    one image, whose tensors may lie in memory in another order than those of several, it is the output to rounding.
+    Raises ``GraphError`` if the chain does not give the output bit for bit, or the tensor that passes is not a batch of
+    numbers. For one image, whose tensors may lie in memory in another order than those of several, it is the output to
+    rounding.
     """
     with torch.no_grad():
         segments = _protect(bring_to_shape(bodies, probes[1]), probes[1])
@@ -492,7 +493,7 @@ def _vary_layout(x: Tensor) -> Iterator[Tensor]:
 
 
 def _writes(body: nn.Module, given: Tensor, inputs: Tensor) -> bool | None:
-    """Whether a body writes to what it is given; ``None`` if it fails on it."""
+    """Return whether a body writes to its input; ``None`` if it fails on that input."""
     before = given._version
     try:
         Segment(body)(given, inputs)
@@ -525,7 +526,7 @@ class Frozen(EvaluationOnly):
 
 
 def code_of(body: nn.Module) -> object:
-    """Return what a segment does, with the marks of a layout of its own, which decide how its fused suffix is made.
+    """Return the code of a segment, with the marks of its layout, which decide how its fused suffix is made.
 
     Code names functions by their modules, which may move; so they are replaced by names that stay.
     """

@@ -58,7 +58,8 @@ class Traced:
 def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | None) -> Traced:
     """Cut a frozen model by the first backend that can.
 
-    ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with what each backend said.
+    ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with the error of each
+    backend.
     """
     entrance = entrance_of(model)
     model = entrance.model
@@ -94,7 +95,7 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Keep from the screen what tracers print, log and warn of; why they failed is in their error."""
+    """Keep the output, logs and warnings of tracers off the screen; their errors say why they failed."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -126,7 +127,7 @@ def _trace_len(model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """What a backend offers: names of possible cuts, and how to build the segments between any choice of them."""
+    """The offer of a backend: names of possible cuts, and how to build the segments between any choice of them."""
 
     names: tuple[Names, ...]
     build: Callable[[Sequence[int]], Sequence[nn.Module]]
@@ -265,7 +266,7 @@ def _order_names(paths: Sequence[str], model: nn.Module) -> list[str]:
 
 
 def is_encoder(module: nn.Module) -> TypeGuard[nn.TransformerEncoder]:
-    """Whether a module is torch's encoder, or a kind of it that leaves the forward pass as it is."""
+    """Return whether a module is torch's encoder, or a kind of it that leaves the forward pass as it is."""
     return type(module).forward is nn.TransformerEncoder.forward and "forward" not in vars(module)
 
 
@@ -293,7 +294,7 @@ def _layer_by_layer(
 
 @keyed_as("looks_back_only")
 def looks_back_only(mask: Tensor, is_causal: bool | None) -> bool:
-    """Whether a mask (T, T) is the one that hides what comes later, as torch's encoder finds it out."""
+    """Return whether a mask (T, T) hides all later positions, as torch's encoder determines it."""
     return torch.nn.modules.transformer._detect_is_causal_mask(mask, is_causal)
 
 
@@ -340,7 +341,7 @@ def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, Mapping[str,
 
 @keyed_as("FunctionStage")
 class FunctionStage(nn.Module):
-    """A stage that is no module of the model: a function of one tensor."""
+    """A stage that is not a module of the model: a function of one tensor."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -354,8 +355,8 @@ class FunctionStage(nn.Module):
 def make_portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | None:
     """Return the stages such that they can be applied to a copy of the model.
 
-    Raises ``TracingError`` for what is no stage, and for functions that hold on to modules or parameters, which no copy
-    could replace.
+    Raises ``TracingError`` for anything that is not a stage, and for functions that hold modules or parameters, which a
+    copy could not replace.
     """
     return None if stages is None else [_make_portable(model, stage) for stage in stages]
 

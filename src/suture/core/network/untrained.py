@@ -133,7 +133,7 @@ def _take(module: nn.Module, build: Callable[[], nn.Module]) -> None:
 
 @functools.cache
 def _names_at(home: str) -> tuple[Callable[[], nn.Module], ...]:
-    """Return what timm or torchvision builds, untrained, with the code of a module of theirs."""
+    """Return the builders of timm's or torchvision's models that are defined in the module ``home``."""
     if home.startswith("timm.models."):
         import timm
 
@@ -150,7 +150,7 @@ def _names_at(home: str) -> tuple[Callable[[], nn.Module], ...]:
 def _draw_like_library(path: str, module: nn.Module, survivors: Sequence[str]) -> None:
     """Draw the tensors of a module that nobody resets as the library draws those of the same name in its own models.
 
-    What has the same place and shape in a model of the library's is copied. Else the entries are drawn from those of
+    A tensor of the same place and shape in a model of the library's is copied. Else the entries are drawn from those of
     a namesake: a model of another width has the same initialisers.
     """
     within = f"{path}." if path else ""
@@ -201,8 +201,8 @@ def fresh(
     if survivors and not trusted:
         raise UntrainedError(
             f"the factory gives the same parameters from every seed ({_name_some(survivors)}), as if trained; it must "
-            "build the model at random, for instance with pretrained=False; name those that are no result of training: "
-            "constants=(…)"
+            "build the model at random, for instance with pretrained=False; name those that are not a result of "
+            "training: constants=(…)"
         )
     if is_altered(like) and not is_altered(model):
         raise UntrainedError(
@@ -214,7 +214,7 @@ def fresh(
 
 
 def _build(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:
-    """Return what the factory builds from a seed, with the types and on the device of the trained model."""
+    """Return the factory's model from a seed, with the types and on the device of the trained model."""
     with _seed_from(seed, like):
         model = copy.deepcopy(factory())
     if isinstance(like, Entrance):
@@ -270,13 +270,13 @@ def _is_survivor(
 
 
 def _is_mask(tensor: Tensor) -> bool:
-    """Whether it consists of 0 and −∞, as a mask that attention adds to its scores."""
+    """Return whether it consists of 0 and −∞, as a mask that attention adds to its scores."""
     hidden = tensor.isneginf()
     return bool(hidden.any()) and bool((hidden | (tensor == 0)).all())
 
 
 def _is_constant(tensor: Tensor) -> bool:
-    """Whether all entries are the same, as initialisers of scales and shifts leave them."""
+    """Return whether all entries are the same, as initialisers of scales and shifts leave them."""
     return tensor.numel() == 0 or bool((tensor == tensor.flatten()[0]).all())
 
 

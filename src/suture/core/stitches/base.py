@@ -1,4 +1,4 @@
-"""What a family of stitches is.
+"""The definition of a family of stitches, and the plain families.
 
 A *family* (``Conv(kernel=3)``, ``Orthogonal()``) says which shapes it joins and makes stitches, untrained, as plain
 modules. Shapes are without the batch: maps ``(C, H, W)``, tokens ``(T, D)``, vectors ``(D,)``.
@@ -7,8 +7,7 @@ Most families are *affine*: their stitches are made of maps ``row ↦ W·row + b
 tokens or samples), each a ``Part`` of the stitch with its rows of the sender and its rows of the receiver. Given the
 second moments of those rows, a family knows its own best ``W``: this is what least squares asks it for.
 
-The plain families stand here too, which treat every position alike and keep its place: nothing, a linear map, a
-convolution.
+The plain families treat every position alike and keep its place: the identity, a linear map, a convolution.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +35,7 @@ class Stitch(ABC):
 
     @abstractmethod
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether a stitch of this family can join the two shapes (without the batch)."""
+        """Return whether a stitch of this family can join the two shapes (without the batch)."""
 
     @abstractmethod
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -164,14 +163,14 @@ class AffineStitch(Stitch):
 
     @abstractmethod
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the affine maps that a built stitch is made of; ``sent`` are activations ``(n, *sender shape)``."""
+        """Return the affine maps that a built stitch is made of; ``sent`` are activations ``(n, *sender shape)``."""
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """Give the weights (out, in), within the family, of least error on these moments: one for every ridge."""
+        """Yield the weights (out, in), within the family, of least error on these moments: one for every ridge."""
         yield from known.regressions(ridges)
 
     def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
-        """Make a built stitch compute what another affine module does; whether the family knows how, by default not."""
+        """Make a built stitch compute the same as another affine module, if the family can; return whether it did."""
         return False
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[RawLayer]:
@@ -200,13 +199,13 @@ MEMBERS: list[Stitch] = []
 
 
 def say_families(sender: Shape, receiver: Shape) -> str:
-    """Say which of the library's families join two shapes."""
+    """List the library's families that join two shapes, in words."""
     able = [type(member).__name__ for member in MEMBERS if member.accepts(sender, receiver)]
     return f"families that can: {', '.join(able)}" if able else "no family can"
 
 
 def loader(layer: nn.Module) -> Callable[[AffineMap], None]:
-    """Return what sets a layer's weight and bias to those of an affine map."""
+    """Return a function that sets a layer's weight and bias to those of an affine map."""
 
     def load(affine: AffineMap) -> None:
         assign(layer, "weight", affine.weight)
@@ -242,7 +241,7 @@ class Identity(Stitch):
     joins: ClassVar[str] = "equal shapes"
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether the shapes are equal."""
+        """Return whether the shapes are equal."""
         return sender == receiver
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -264,7 +263,7 @@ class Linear(AffineStitch):
     reads_raw: ClassVar[bool] = True
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether both are vectors, or all dimensions but the last agree."""
+        """Return whether both are vectors, or all dimensions but the last agree."""
         return len(sender) == len(receiver) >= 1 and sender[:-1] == receiver[:-1]
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -273,7 +272,7 @@ class Linear(AffineStitch):
         return nn.Linear(sender[-1], receiver[-1])
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the stitch itself; rows are samples, tokens or pixels."""
+        """Return the stitch itself; rows are samples, tokens or pixels."""
         return [Part(features_last, features_last, loader(stitch))]
 
 
@@ -302,7 +301,7 @@ class Conv(AffineStitch):
             raise ShapeError(f"Conv(kernel={self.kernel}): a kernel that keeps the size is odd: 1, 3, 5, 7, 9, …")
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether both are maps of the same height and width."""
+        """Return whether both are maps of the same height and width."""
         return len(sender) == len(receiver) == 3 and sender[1:] == receiver[1:]
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -311,7 +310,7 @@ class Conv(AffineStitch):
         return with_batchnorms(nn.Conv2d(sender[0], receiver[0], self.kernel, padding=self.kernel // 2), self.batchnorm)
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the convolution; rows are pixels with those around them."""
+        """Return the convolution; rows are pixels with those around them."""
         channels, height, width = sent.shape[1:]
         kernel = self.kernel
         while kernel > 1 and channels * kernel**2 > FEATURES:
@@ -384,7 +383,7 @@ def channel_means(x: Tensor) -> Tensor:
 
 
 def affordable_images(positions: int, features: int) -> int:
-    """Say how many images give moments of ``features`` at so many positions for ``WORK``; at least 256."""
+    """Return how many images give moments of ``features`` at so many positions for ``WORK``; at least 256."""
     return max(256, int(WORK / (positions * features**2)))
 
 

@@ -72,7 +72,7 @@ class _PerPosition(AffineStitch):
     """A family that maps the features of every position, in its place, by one matrix."""
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether both have the same positions, and features that the family can join."""
+        """Return whether both have the same positions, and features that the family can join."""
         if not 1 <= len(sender) == len(receiver) <= 3:
             return False
         maps = len(sender) == 3
@@ -86,7 +86,7 @@ class _PerPosition(AffineStitch):
         return PerPixel(core) if len(sender) == 3 else core
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the map of features; rows are pixels, tokens or samples."""
+        """Return the map of features; rows are pixels, tokens or samples."""
         rows = features_first if isinstance(stitch, PerPixel) else features_last
         return [Part(rows, rows, lambda affine: self._load(_core_of(stitch), affine))]
 
@@ -123,7 +123,7 @@ class LowRank(_PerPosition):
             raise ShapeError(f"LowRank(rank={self.rank}): a rank is at least 1")
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """Give the reduced-rank regression for every ridge."""
+        """Yield the reduced-rank regression for every ridge."""
         for ridge, weight in zip(ridges, known.regressions(ridges), strict=True):
             spread = weight @ known.xx @ weight.T + ridge * known.scale * weight @ weight.T
             leading = torch.linalg.eigh(spread).eigenvectors[:, -self.rank :]
@@ -162,7 +162,7 @@ class Orthogonal(_PerPosition):
     scales: ClassVar[bool] = False
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """Give the Procrustes solution; no ridge enters."""
+        """Yield the Procrustes solution; no ridge enters."""
         left, _, right = torch.linalg.svd(known.xy.T)
         yield left @ right
 
@@ -194,7 +194,7 @@ class Permutation(_PerPosition):
     shifts: ClassVar[bool] = False
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """Give the best permutation; no ridge enters."""
+        """Yield the best permutation; no ridge enters."""
         yield Assigned()(known.xy.T + torch.outer(known.mean_y, known.mean_x))
 
     def _core(self, inputs: int, outputs: int) -> nn.Module:
@@ -221,7 +221,7 @@ class Diagonal(_PerPosition):
     reads_raw: ClassVar[bool] = True
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """Give the slope of every feature for every ridge."""
+        """Yield the slope of every feature for every ridge."""
         for ridge in ridges:
             yield torch.diag(known.xy.diagonal() / (known.xx.diagonal() + ridge * known.scale))
 

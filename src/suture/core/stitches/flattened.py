@@ -51,7 +51,7 @@ class ConvLinear(AffineStitch):
             raise ShapeError(f"ConvLinear(channels={self.channels}): give at least 1, or None for the sender's")
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether maps or tokens, of at least ``channels`` features, are to become a vector."""
+        """Return whether maps or tokens, of at least ``channels`` features, are to become a vector."""
         return len(sender) in (2, 3) and len(receiver) == 1 and (self.channels or 1) <= width(sender)
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -63,7 +63,7 @@ class ConvLinear(AffineStitch):
         return nn.Sequential(first, nn.Flatten(), nn.Linear(prod(sender) // features * kept, receiver[0]))
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give both maps together; rows are samples."""
+        """Return both maps together; rows are samples."""
         first, _, last = cast("tuple[nn.Conv2d | nn.Linear, nn.Module, nn.Linear]", tuple(cast(nn.Sequential, stitch)))
         shape = tuple(sent.shape[1:])
         averaging = Averaging(shape, FEATURES)
@@ -93,7 +93,7 @@ class FullLinear(AffineStitch):
     reads_raw: ClassVar[bool] = True
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether neither is empty."""
+        """Return whether neither is empty."""
         return bool(sender and receiver)
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -104,7 +104,7 @@ class FullLinear(AffineStitch):
         return chain(flat, nn.Linear(prod(sender), prod(receiver)), shaped)
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the map; rows are samples."""
+        """Return the map; rows are samples."""
         layer = _linear(stitch)
         shape = tuple(sent.shape[1:])
         averaging = Averaging(shape, FEATURES)
@@ -116,7 +116,7 @@ class FullLinear(AffineStitch):
         return [Part(averaging.rows, lambda y: y.flatten(1), load)]
 
     def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
-        """Read the other's map off what it gives for zero and for every basis tensor, in float64."""
+        """Read the other's map off its outputs for zero and for every basis tensor, in float64."""
         layer, size = _linear(stitch), prod(sender)
         exact = copy.deepcopy(other).double().eval()
         zero = torch.zeros(1, *sender, dtype=torch.float64, device=layer.weight.device)
@@ -155,11 +155,11 @@ class Probe(AffineStitch):
             raise ShapeError(f"Probe(features={self.features}): give at least 1, or None for everything at the cut")
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether something is to become a vector."""
+        """Return whether something is to become a vector."""
         return bool(sender) and len(receiver) == 1
 
     def reads(self, sender: Shape) -> int:
-        """Say how many numbers of a sample are left to be mapped."""
+        """Return how many numbers of a sample are left to be mapped."""
         return Averaging(sender, self.features).left
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -169,7 +169,7 @@ class Probe(AffineStitch):
         return nn.Sequential(averaging, nn.Flatten(), nn.Linear(averaging.left, receiver[0]))
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the map; rows are samples."""
+        """Return the map; rows are samples."""
         averaging, _, layer = cast("tuple[Averaging, nn.Module, nn.Linear]", tuple(cast(nn.Sequential, stitch)))
         return [Part(lambda x: averaging(x.double()).flatten(1), features_last, loader(layer))]
 

@@ -5,8 +5,8 @@ Between a sender's cut and ``OUTPUT`` they make "freeze the first layers and fin
 layers stay frozen, they are "freeze training" (appendix B.4).
 
 A copy of the layers trains; the network itself stays frozen. The copy trains as networks do: in training mode, so that
-BatchNorms use and gather the statistics of the batches, and dropout drops; it is scored in evaluation mode. What is
-frozen before and after it stays in evaluation mode. Code that only branches on its mode, in Python, was traced in
+BatchNorms use and gather the statistics of the batches, and dropout drops; it is scored in evaluation mode. The frozen
+layers before and after it stay in evaluation mode. Code that only branches on its mode, in Python, was traced in
 evaluation mode, and trains so.
 
 A layer of torch's own stays a module in the trace, and knows its mode. One that is traced through has handed its mode
@@ -84,7 +84,7 @@ class Layers(Stitch):
         return cuts.find(self.after), cuts.find(self.upto)
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether the shapes are those of the two cuts."""
+        """Return whether the shapes are those of the two cuts."""
         start, end = self.ends
         return (tuple(sender), tuple(receiver)) == (start.shape, end.shape)
 
@@ -100,7 +100,7 @@ class Layers(Stitch):
         return (network or self.network).between(self.after, self.upto)
 
     def __str__(self) -> str:
-        """Return what it is made of, without the seed."""
+        """Return the name of the layers and their network, without the seed."""
         upto = "" if self.upto == OUTPUT else f", up to '{self.upto}'"
         drawn = "" if self.seed is None else ", drawn anew"
         return f"Layers({self.network.name} after '{self.after}'{upto}{drawn})"
@@ -153,8 +153,8 @@ def _follow_mode(body: nn.Module) -> None:
 def _find_told_calls(body: nn.Module) -> list[tuple[fx.Node, str | int]]:
     """Return the calls in a traced module that are to follow its mode, with the name or place of that argument.
 
-    A BatchNorm whose scale is no parameter is frozen on purpose, and stays so. Raises ``CutError`` for a BatchNorm that
-    takes the mean over all batches (``momentum=None``), which its call in evaluation mode no longer says.
+    A BatchNorm whose scale is not a parameter is frozen on purpose, and stays so. Raises ``CutError`` for a BatchNorm
+    that takes the mean over all batches (``momentum=None``), which its call in evaluation mode no longer says.
     """
     found: list[tuple[fx.Node, str | int]] = []
     for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
@@ -184,7 +184,7 @@ def _arguments(function: Any) -> Sequence[str]:
 
 
 def _has_fixed_scale(body: nn.Module, weight: Any) -> bool:
-    """Whether the scale of a BatchNorm is a tensor and no parameter."""
+    """Return whether the scale of a BatchNorm is a tensor but not a parameter."""
     if not isinstance(weight, fx.Node):
         return False
     if weight.op != "get_attr":

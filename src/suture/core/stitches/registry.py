@@ -1,4 +1,4 @@
-"""Which family joins two shapes by default, and how families are called on the command line."""
+"""The default family for two shapes, and the names of families on the command line."""
 
 from suture.common.errors import ShapeError
 from suture.core.network.layouts import TokenShape

@@ -48,7 +48,7 @@ from suture.core.stitches.flattened import Averaging
 
 @dataclass(frozen=True)
 class Seen:
-    """How a shape is seen as maps: their channels, height and width, and how many prefix tokens come before them."""
+    """A shape seen as maps: their channels, height and width, and the number of prefix tokens before them."""
 
     kind: int  #: dimensions of the shape: 1 vector, 2 tokens, 3 maps
     channels: int
@@ -157,7 +157,7 @@ class _Regridded(AffineStitch):
                 )
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
-        """Make the convolution, what sees tensors as maps around it, and maps of the prefix tokens."""
+        """Make the convolution, the reshaping around it that treats tensors as maps, and maps of the prefix tokens."""
         self.check(sender, receiver)
         seen, wanted = Seen.of(sender), Seen.of(receiver)
         seen, wanted = _on_grid(seen, wanted), _on_grid(wanted, seen)
@@ -173,7 +173,7 @@ class _Regridded(AffineStitch):
         return WithPrefix(made, seen, wanted.prefix, wanted.channels) if wanted.prefix else made
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
-        """Give the convolution, whose rows are patches, and the maps of the prefix tokens."""
+        """Return the convolution, whose rows are patches, and the maps of the prefix tokens."""
         conv = next(module for module in stitch.modules() if isinstance(module, nn.Conv2d))
         kernel = cast("tuple[int, int]", conv.kernel_size)
         views = [module for module in stitch.modules() if isinstance(module, Summarised)]
@@ -229,7 +229,7 @@ class StridedConv(_Regridded):
     joins: ClassVar[str] = "maps (C, H, W) to maps of less height, less width, or both"
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether both are maps and an axis shrinks."""
+        """Return whether both are maps and an axis shrinks."""
         return len(sender) == len(receiver) == 3 and _shrinks(sender, receiver)
 
 
@@ -264,7 +264,7 @@ class MapsToTokens(_Regridded):
     joins: ClassVar[str] = "maps (C, H, W) and vectors (D,) to tokens (T, D)"
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether maps or a vector are to become tokens."""
+        """Return whether maps or a vector are to become tokens."""
         return len(sender) in (1, 3) and len(receiver) == 2
 
 
@@ -277,7 +277,7 @@ class TokensToMaps(_Regridded):
     joins: ClassVar[str] = "tokens (T, D) to maps (C, H, W)"
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether tokens are to become maps."""
+        """Return whether tokens are to become maps."""
         return len(sender) == 2 and len(receiver) == 3
 
 
@@ -294,7 +294,7 @@ class TokensToTokens(_Regridded):
     joins: ClassVar[str] = "tokens (T, D) to tokens (T', D')"
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether both are tokens."""
+        """Return whether both are tokens."""
         return len(sender) == len(receiver) == 2
 
 

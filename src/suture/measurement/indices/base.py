@@ -1,4 +1,4 @@
-"""What an index is: a method that compares two layers, with its settings and with what it promises.
+"""Similarity indices: methods that compare two layers, with their settings and invariances.
 
 An index is a frozen object: ``linear_cka(x, y)`` compares two layers, ``linear_cka.all(xs, ys)`` all pairs of two
 lists, and ``linear_cka(x, y, debiased=True)`` is ``LinearCKA(debiased=True)(x, y)``. Most prepare a layer once (its
@@ -126,7 +126,7 @@ class Layer:
             raise DataError(f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out")
 
     def _reduced(self, x: Tensor) -> Tensor:
-        """Return one vector an image if that is asked for; what is one stays."""
+        """Return one vector per image if ``samples_as`` asks for one; a layer of vectors stays as it is."""
         if self.samples_as in ("flattened", "pixels") or x.ndim == 2:
             return x
         if self.samples_as == "mean":
@@ -137,7 +137,7 @@ class Layer:
         return x[:, 0 if self.samples_as == "first" else -1]
 
     def once(self, key: object, compute: Callable[[], Kept]) -> Kept:
-        """Return what is computed of this layer, kept under a key if anything is."""
+        """Return the result of ``compute`` for this layer, kept under ``key`` if the layer keeps results."""
         if self.kept is None:
             return compute()
         if key not in self.kept:
@@ -349,7 +349,7 @@ class Index(ABC):
     def null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int = PERMUTATIONS) -> Null:
         """Compare all rows with all columns, also with the columns' images permuted, and estimate standard errors.
 
-        ``permutations`` is how many there are at least. What cannot be compared is nan.
+        ``permutations`` is how many there are at least. Pairs that cannot be compared are nan.
         """
         with torch.no_grad():
             parts = [(at, self._null(ours, theirs, permutations)) for at, ours, theirs in self._blocks(rows, columns)]
@@ -403,11 +403,11 @@ class Index(ABC):
 @keyed_as("PreparedIndex")
 @dataclass(frozen=True)
 class PreparedIndex(Index, Generic[Prepared]):
-    """An index that prepares every layer by itself, then compares what was prepared."""
+    """An index that prepares every layer by itself, then compares the prepared layers."""
 
     @abstractmethod
     def prepare(self, layer: Layer) -> Prepared:
-        """Compute what is needed of one layer."""
+        """Prepare one layer for comparison."""
 
     @abstractmethod
     def between(self, x: Prepared, y: Prepared) -> float:
@@ -424,7 +424,7 @@ class PreparedIndex(Index, Generic[Prepared]):
         return values
 
     def reorder(self, prepared: Prepared, layer: Layer, order: Tensor) -> Prepared:
-        """Return what ``prepare`` gives of the layer's images in another order, by default by preparing them."""
+        """Return ``prepare``'s result for the layer's images in another order; by default by preparing them again."""
         return self.prepare(layer.taken(order))
 
     def _null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int) -> Null:

@@ -211,7 +211,7 @@ class SVCCA(OfBases):
 @keyed_as("PWCCA")
 @dataclass(frozen=True)
 class PWCCA(OfBases):
-    """The mean canonical correlation, weighted by what the directions carry, in [0, 1]."""
+    """The mean canonical correlation, weighted by the share of the layer along each direction, in [0, 1]."""
 
     called = "pwcca"
     symmetric = False
@@ -233,7 +233,7 @@ class PWCCA(OfBases):
 @keyed_as("Procrustes")
 @dataclass(frozen=True)
 class Procrustes(OfBases):
-    """How far a rotation takes one layer to the other, in [0, 1]."""
+    """How well a rotation aligns one layer with the other, in [0, 1]."""
 
     called = "procrustes"
 

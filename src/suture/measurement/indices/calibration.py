@@ -1,9 +1,9 @@
-"""What an index is worth: its value where two layers share nothing, how often chance gives as much, and an interval.
+"""Calibration of an index: its value by chance, a p-value, and an interval.
 
-*Chance* is the mean of an index over permutations: the images of one layer are put in another order, so that whatever
-two layers say of the same image is lost, and all that each says by itself is kept (Gröger, Wen & Brbić 2026,
-arXiv 2602.14486). The *calibrated* value is (value - chance) / (best - chance), where best is that of two layers that
-are the same: 1 for alike, 0 for what chance gives, of a distance too.
+*Chance* is the mean of an index over permutations: the images of one layer are put in another order, so that the
+correspondence between the two layers is lost, and each layer by itself stays the same (Gröger, Wen & Brbić 2026, arXiv
+2602.14486). The *calibrated* value is (value - chance) / (best - chance), where best is the value of two equal layers:
+it is 1 for equal layers and 0 at chance, for a distance too.
 
 *p* is the share of permutations, the true order among them, in which the most striking of all pairs of layers is as
 striking as this one, so that 5 % of all *tables* without any link have a pair with p ≤ 0.05 (Westfall & Young 1993,
@@ -15,7 +15,7 @@ a random order, and of as many of its random cosets as give the permutations tha
 element is as likely as any other to be the true order, so p is exact (Hemerik & Goeman 2018, theorem 2). An index that
 is a sum over pairs of images, Σ Aᵢⱼ Bᵢⱼ, is a circular correlation along each diagonal; so a Fourier transform along
 the diagonals gives all shifts and all pairs of layers at once. 199 permutations are the least; 2,000 images give 1,999.
-An index that is no such sum is computed anew for each of as many random permutations as are asked for.
+An index that is not such a sum is computed anew for each of as many random permutations as are asked for.
 
 *Intervals* are 95 % over images, of the calibrated value, chance being held. A bootstrap would draw images twice, and
 two of the same are as alike as can be to any kernel, so that it is biased upwards. Here images are left out, never
@@ -40,7 +40,7 @@ _EVEN = 1e-12  #: standard deviations over permutations that are mere rounding
 
 @dataclass(frozen=True, eq=False)
 class Null:
-    """An index at all pairs of layers, and what it would be by chance; all in float64 on the CPU."""
+    """An index at all pairs of layers, and its values after permutations; all in float64 on the CPU."""
 
     values: Tensor  #: (rows, columns)
     permuted: Tensor  #: (permutations, rows, columns), without the true order
@@ -50,7 +50,7 @@ class Null:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What calibration makes of a ``Null``: tensors (rows, columns), ``low`` and ``high`` of the calibrated value."""
+    """The calibration of a ``Null``: tensors (rows, columns), ``low`` and ``high`` of the calibrated value."""
 
     chance: Tensor
     calibrated: Tensor

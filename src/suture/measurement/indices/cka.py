@@ -1,4 +1,4 @@
-"""Centred kernel alignment (CKA): do two layers say the same of how alike samples are, by inner products or nearness?
+"""Centred kernel alignment (CKA): whether two layers find the same samples alike, by inner products or nearness.
 
 With the columns of X (n × p) and Y (n × q) centred,
 

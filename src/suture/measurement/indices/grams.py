@@ -118,7 +118,7 @@ def add_products(to: Tensor, factors: Tensor) -> None:
 
 
 def mirror(upper: Tensor) -> Tensor:
-    """Return the symmetric matrix of which this is the upper half; what lies below does not count."""
+    """Return the symmetric matrix with this upper half; entries below the diagonal are ignored."""
     upper = upper.triu()
     return upper + upper.triu(1).T
 
@@ -362,7 +362,7 @@ class UnbiasedCKNNA(PreparedIndex[tuple[Near, float]]):
         return max(4, self.k + 1)
 
     def prepare(self, layer: Layer) -> tuple[Near, float]:
-        """Return the neighbours, and what they align with themselves; 0 if that is not above 0."""
+        """Return the neighbours, and their alignment with themselves; 0 if that is not above 0."""
         unlike = gram(layer).unlike_directions()
         near = Near(1 - unlike, _neighbours(unlike, self.k), torch.arange(len(unlike)).to(unlike.device))
         own = near.align(near)

@@ -1,6 +1,6 @@
-"""Distances of what two networks answer: of outputs ``(n, classes)``, which must be of the same classes.
+"""Distances between the outputs of two networks, ``(n, classes)``, which must be of the same classes.
 
-They are no indices: ``compare`` does not take them.
+They are not indices: ``compare`` does not take them.
 """
 
 from math import log

@@ -1,4 +1,4 @@
-"""Linear predictivity: how well a linear map says one layer of the other on images that it was not fitted on.
+"""Linear predictivity: how well a linear map predicts one layer from the other on images that it was not fitted on.
 
 It is the label-free neighbour of stitching: a linear stitch is fitted from the sender's layer to the receiver's, and
 judged by R² on held-out images, over all features together (Schrimpf et al. 2018, neural predictivity). Images are put
@@ -32,7 +32,7 @@ PENALTIES = 10.0 ** torch.arange(-6, 2.5, 0.5, dtype=torch.float64)  #: in units
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Some images held out, and what predicts them of the others; m samples are fitted, in r directions."""
+    """Some images held out, and the basis that predicts them from the others: m fitted samples, r directions."""
 
     fitted: Tensor  #: their places (m,)
     held: Tensor  #: (k,)
@@ -51,7 +51,7 @@ class Folded:
 
     @cached_property
     def parts(self) -> list[HeldOut]:
-        """What predicts each part from the others."""
+        """The predictors of each part from the others."""
         images, made = len(self.x) // self.positions, []
         order = torch.randperm(images, generator=generator("folds", images))
         within = torch.arange(self.positions)
@@ -119,7 +119,7 @@ class LinearPredictivity(PreparedIndex[Folded]):
         return replace(prepared, x=images[order.to(images.device)].flatten(0, 1))
 
     def between(self, x: Folded, y: Folded) -> float:
-        """Predict the second from the first; a layer that does not vary says nothing, and nothing of it is said."""
+        """Predict the second layer from the first; 0 if one of them does not vary."""
         return min(1.0, max(-1.0, x.predict(y.x))) if x.x.shape[1] and y.x.shape[1] else 0.0
 
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:

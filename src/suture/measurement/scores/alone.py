@@ -1,10 +1,10 @@
-"""How each network does alone, before anything is concluded from what it does stitched.
+"""The performance of each network alone, checked before its stitched performance is interpreted.
 
 A penalty compares a stitched network with its receiver. If that is not fed as it was trained, without its normalisation
 or with bytes for fractions, a stitch mends part of the harm and anything seems compatible with it. Nothing in a penalty
-shows that. So a warning goes before all else if a network is near chance, if it is far below what its card or
-``expected_accuracy`` says, or if a stitch to itself, which can only cost something, makes it much better. A network
-that is expected to be at 0 is meant to be weak, and of it nothing is said.
+shows that. So a warning goes before all else if a network is near chance, if it is far below the accuracy on its card
+or ``expected_accuracy``, or if a stitch to itself, which can only cost something, makes it much better. A network that
+is expected to be at 0 is meant to be weak, and of it nothing is said.
 
 A trait may be scored on images that carry a trigger, on which its carrier is wrong by design. There the networks are
 judged on the same images without it (``Trial.judged_on``), and the gain of a stitch to itself is not judged, since the
@@ -35,7 +35,7 @@ def look_at(outputs: "Mapping[str, Tensor]", labels: "Tensor", chance: float | N
 
 
 def find_doubts(labels: Mapping[str, Any], alone: Mapping[str, Any], penalty: Mapping[str, Any] | None) -> list[str]:
-    """Say why the networks of a trial are not to be trusted; nothing of controls, whose networks may be weak.
+    """Return the reasons not to trust a trial's networks; none for controls, whose networks may be weak.
 
     ``labels`` are those of the trial, ``penalty`` is that of its accuracy.
     """

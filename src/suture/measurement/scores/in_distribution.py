@@ -1,9 +1,9 @@
-"""Does the receiver see at its cut what it saw in training?
+"""Whether the receiver's inputs at its cut look like those that it saw in training.
 
 A stitch that is trained on the task may send the receiver activations that it never had and yet be right: task-loss
 matching "tends to create out-of-distribution representations" (Balogh & Jelasity 2024, arXiv:2412.11299). A low penalty
-then says what the receiver's layers can be made to do, not what the sender represents. So beside the penalty stands by
-how much stitched activations are told apart from the receiver's own.
+then shows the abilities of the receiver's layers, not the content of the sender's representation. So the table reports
+beside the penalty how far stitched activations can be told apart from the receiver's own.
 
 Both are reduced to their features: means over positions or tokens. On the *reference*, the receiver's own on images of
 the validation data (of the fit data, if those are few), two distances are learned that need no training: Mahalanobis
@@ -14,8 +14,8 @@ that of a typical feature.
 
 Then the stitched network and the receiver see the same held-out images, and the AUROC is the probability that the
 stitched activation of one image is farther than the receiver's own of another: 0.5 if they are not told apart, 1 if all
-are farther, 0 if all are nearer, as where every image of a class is sent to the class's centre. An AUROC beyond
-``APART`` either way is what a shift of the distances by one of their standard deviations gives, Φ(1/√2) = 0.76.
+are farther, 0 if all are nearer, as where every image of a class is sent to the class's centre. ``APART`` is near the
+AUROC that a shift of the distances by one of their standard deviations gives, Φ(1/√2) = 0.76.
 
 Convention. The interval is DeLong's, with images paired: each image moves the AUROC by the place of its stitched
 activation among the receiver's own plus that of its own among the stitched (DeLong, DeLong & Clarke-Pearson 1988,
@@ -57,7 +57,7 @@ def pool(activations: "Tensor", counted: "Tensor | None" = None) -> "Tensor":
 
 
 def tell_apart(reference: "Tensor", own: "Tensor", stitched: "Tensor") -> dict[str, Estimate]:
-    """Return by how much stitched features are told apart from the receiver's own, as an AUROC for each measure.
+    """Return how well stitched features are told apart from the receiver's own, as an AUROC for each measure.
 
     ``reference`` is ``(r, features)``; ``own`` and ``stitched`` are ``(n, features)``, of the same images. Nothing if
     the reference does not vary, or there are fewer than two images.

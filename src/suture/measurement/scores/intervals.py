@@ -1,9 +1,9 @@
 """95 % intervals over test samples, for a mean and for a paired difference of means.
 
-Theory. A score on a test set is the mean of n per-sample values, and the test set is one draw of what the
-network will meet; the interval says how far the mean over another draw could lie. Two networks scored on
-the same samples are compared sample by sample, so that what is hard for both cancels: the interval of their
-difference is that of the mean of the n differences, pairs kept together.
+Theory. A score on a test set is the mean of n per-sample values, and the test set is one draw of the data that the
+network will meet; the interval shows how far the mean over another draw could lie. Two networks scored on the same
+samples are compared sample by sample, so that samples that are hard for both cancel: the interval of their difference
+is that of the mean of the n differences, pairs kept together.
 
 Which interval, by what the values are:
 

@@ -1,7 +1,7 @@
 """The outcome of every scored sample, kept beside the scores, so that any two trials can be compared in pairs.
 
-Two networks that are scored on the same samples share what is hard in them, so their difference is surer than two
-separate intervals say. That takes the outcome of each sample: of a task with one class a sample the class that was
+Two networks that are scored on the same samples share their difficulty, so their difference is more certain than two
+separate intervals suggest. That takes the outcome of each sample: of a task with one class a sample the class that was
 predicted, of any other the value that the sample gives to the trial's first score, whose mean is that score. Predicted
 classes are kept as steps from the label, ``(prediction − label) mod classes``: 0 is right, two networks make the same
 mistake where their steps agree, and mostly zeros pack small: 10,000 samples of ten classes into 2 to 17 KB.
@@ -48,11 +48,11 @@ class Outcomes:
         return (found == 0 if self.of == CLASSES else found).astype(float)
 
     def describes(self, score: str) -> bool:
-        """Say whether the values are those of this score."""
+        """Return whether the values are those of this score."""
         return score == (_ACCURACY if self.of == CLASSES else self.of)
 
     def pack(self) -> str:
-        """Write them as one short line of text, for a record or a cell of a table."""
+        """Pack the outcomes into one short line of text, for a record or a cell of a table."""
         kind = np.result_type(*self.by_role.values()).newbyteorder("<")
         head = {"of": self.of, "samples": self.samples, "roles": list(self.by_role), "kind": kind.str}
         held = b"".join(part.astype(kind).tobytes() for part in self.by_role.values())

@@ -1,6 +1,6 @@
 """The scores of tasks other than one class per sample, and which scores a task has by default.
 
-Many are no mean of a number per sample: nats per token weigh a long text more than a short one, and an average
+Many are not a mean of one number per sample: nats per token weigh a long text more than a short one, and an average
 precision needs all samples at once. Such a score θ is a function of weights w, one for each sample, that does not
 change if all grow alike. Its value for a sample is taken to be
 
@@ -59,7 +59,7 @@ class Pooled(Score):
 
     @abstractmethod
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return what counts of every sample, ``(n, k)`` float64, from float64 outputs and targets."""
+        """Return each sample's statistics for the score, ``(n, k)`` float64, from float64 outputs and targets."""
 
     @abstractmethod
     def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
@@ -113,9 +113,9 @@ class PositionAccuracy(_OfTask, Pooled):
 @final
 @dataclass(frozen=True)
 class MeanIoU(_OfTask, Pooled):
-    """Intersection over union of what is named a class and what is one, over all samples; the mean over classes.
+    """Intersection over union of a class's predicted and true positions, over all samples; the mean over classes.
 
-    Classes that are neither named nor there do not count.
+    Classes that are neither predicted nor present do not count.
     """
 
     task: DenseClassification = later(DenseClassification())
@@ -335,7 +335,7 @@ class Recall(Score):
 
 
 def default_scores(task: Task) -> tuple[Score, ...]:
-    """Return what is scored unless something else is named: the first is the one that penalties are drawn of."""
+    """Return the default scores of a task, the main one first."""
     match task:
         case Classification():
             return Accuracy(), CrossEntropy()

@@ -1,9 +1,9 @@
-"""What a network is scored by: one number per test sample, whose mean is the score.
+"""Scores of networks: one number per test sample, whose mean is the score.
 
 Keeping the numbers per sample lets a stitched network and its receiver be compared sample by sample, and an
 interval be stated (``scores.intervals``). A trait (accuracy on trucks, success of an attack) is just another
-score: subclass ``Score``, and say which samples it selects and what it gives each. Most are read from the logits;
-what needs the network itself, as an attack does, is a ``NetworkScore``.
+score: subclass ``Score``, and define which samples it selects and the value of each. Most are read from the logits;
+one that needs the network itself, as an attack does, is a ``NetworkScore``.
 
 Conventions. Samples run along the first axis. A score is applied to the samples that it selects::
 
@@ -47,7 +47,7 @@ UNITS = ("fraction", "nats", "bits", "raw")
 
 @keyed_as("Score")
 class Score(ABC):
-    """A number per sample, and what its mean is called, counted in, and good for."""
+    """A number per sample, with the name, unit and direction of its mean."""
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class Score(ABC):
 
     @property
     def pooled(self) -> bool:
-        """Whether it is of all samples together, so that the value of one says only how it moves the whole."""
+        """Whether it is of all samples together, so that the value of one sample is only its influence on the whole."""
         return False
 
     @property
@@ -84,7 +84,7 @@ class Score(ABC):
         return torch.ones(len(labels), dtype=torch.bool, device=labels.device)
 
     def for_task(self, task: Task) -> "Score":
-        """Return the score as it reads outputs of the data's task; by default it reads those of all alike."""
+        """Return the score adapted to the data's task; by default it reads the outputs of all tasks alike."""
         return self
 
     @abstractmethod
@@ -205,7 +205,7 @@ class NetworkScore(Score):
 
     It is given the sender, the receiver and the stitched network as modules from raw images ``(n, C, H, W)``, on their
     device, to outputs: frozen, and to be left unchanged. torch's global generators are seeded before, the same for
-    all three. A sender that is no network (clustered noise) has no such score, and a trial with one is refused.
+    all three. A sender that is not a network (clustered noise) has no such score, and a trial with one is refused.
     """
 
     reads_network: ClassVar[bool] = True
@@ -360,7 +360,7 @@ def compute_values(
 
 
 def _score_network(score: Score, network: nn.Module, samples: Samples, chosen: Tensor) -> Tensor:
-    """Return what a score makes of a network and the chosen samples, as float64 on the CPU."""
+    """Return a score's values for a network and the chosen samples, as float64 on the CPU."""
     kept = samples if chosen.all() else samples.take(torch.where(chosen)[0], samples.name)
     device = next((p.device for p in network.parameters()), torch.device("cpu"))
     with drawing(device, derive_seed("score", identity(score), samples.fingerprint)):

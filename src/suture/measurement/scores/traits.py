@@ -42,11 +42,11 @@ def _of_score(name: str, what: str) -> Any:
 @final
 @dataclass(frozen=True)
 class Trait(Named):
-    """A behaviour: a name, the score that says how strongly a network shows it, and what it is scored on.
+    """A behaviour: its name, the score that measures how strongly a network shows it, and the data to score it on.
 
-    ``on`` makes of the data what it is scored on: a variant, or any function of ``Data``, whose score samples are
-    taken; ``None`` takes the data's own. In a table it is the ``score`` of its name. Raises ``DataError`` if the
-    name is empty or ``score`` is no score.
+    ``on`` turns the data into the data to score on: a variant, or any function of ``Data``, whose score samples are
+    taken; ``None`` takes the data's own. In a table it is the ``score`` of its name. Raises ``DataError`` if the name
+    is empty or ``score`` is not a score.
     """
 
     name: str = field()
@@ -69,7 +69,7 @@ class Trait(Named):
     named_classes = _of_score("named_classes", "The classes that its score names.")
 
     def samples(self, data: Data) -> Samples:
-        """Return what it is scored on, made of the data.
+        """Return the samples to score it on, made from the data.
 
         Raises ``DataError`` if ``on`` cannot be applied, or leaves the score samples unchanged.
         """
@@ -124,7 +124,7 @@ class Computed(Named, NetworkScore):
             )
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """Return what the function gives."""
+        """Return the function's values."""
         return self.function(network, samples)
 
 
@@ -174,12 +174,12 @@ class FGSM(NetworkScore):
 
 
 def knows(data: Data, label: str) -> Trait:
-    """Make the trait of accuracy on one class of the data, named ``label``. Raises ``DataError`` for no class of it."""
+    """Make the trait of accuracy on one class of the data, ``label``. Raises ``DataError`` for an unknown class."""
     return Trait(f"accuracy on {label}", Accuracy((class_index(label, data, "a trait"),)))
 
 
 def confuses(data: Data, label: str, to: str) -> Trait:
-    """Make the trait of taking one class of the data for another. Raises ``DataError`` for no classes of it."""
+    """Make the trait of taking one class of the data for another. Raises ``DataError`` for unknown classes."""
     mistaken, taken = (class_index(name, data, "a trait") for name in (label, to))
     return Trait(f"{label} taken for {to}", Confusion(mistaken, taken))
 

@@ -1,1 +1,1 @@
-"""Records, the tidy table, and what is read from it: by depth, onset, curve, matrix, explanation."""
+"""Records, the tidy table, and its readings: by depth, onset, curve, matrix, explanation."""

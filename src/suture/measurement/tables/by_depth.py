@@ -1,4 +1,4 @@
-"""Matrices by depth: what every sender cut × every receiver cut says, whatever the number of cuts.
+"""Matrices by depth, which makes networks with different numbers of cuts comparable.
 
 Networks differ in their number of cuts, so cells are compared by the *depth* of their cuts, index / number of cuts, in
 (0, 1]. hernandez2022 (section 1.5) finds triangles: a late sender cut serves an early receiver cut, not the other way
@@ -7,9 +7,10 @@ included) stands beside the mean over the others (*early to late*), and the cell
 from it.
 
 A cell is the mean over its seeds: stitch seeds of the same networks first, then network seeds. Failed trials are left
-out and counted; a cell is empty if all of its trials failed. Scores are in the table's units (fractions, not
-per cent), and so are differences. A sender that is no network (clustered noise) has no depth: it is in the means over
-all cells, and in no triangle; nor is a baseline that ends behind all of the receiver's layers, which is no cut of it.
+out and counted; a cell is empty if all of its trials failed. Scores are in the table's units (fractions, not per cent),
+and so are differences. A sender that is not a network (clustered noise) has no depth: it is in the means over all
+cells, and in no triangle; nor is a baseline that ends behind all of the receiver's layers, which is not one of its
+cuts.
 
 The family of stitches varies from cell to cell if the shapes decide it, and then does not tell matrices apart: it is
 ``by shape``. If a seam was stitched by several families, each that was used at every seam has a matrix of its own.
@@ -78,7 +79,7 @@ def by_depth(
     pairs of networks together, each cell counted once. Raises ``DataError`` if ``cells`` does.
     """
     if near is not None and not near >= 0:
-        raise DataError(f"near={near} is no distance in depth; give one of at least 0, such as near=0.1")
+        raise DataError(f"near={near} is not a distance in depth; give one of at least 0, such as near=0.1")
     names = [name for name in _MATRIX if not (pooled and name in ("sender", "receiver"))]
     held = cells(table, score, names)
     held.loc[ends_at_output(held), "receiver_depth"] = np.nan
@@ -95,10 +96,10 @@ def by_depth(
 def profiles(table: pd.DataFrame, score: str | None = None) -> pd.DataFrame:
     """Average every matrix of a table along its rows and its columns: a tidy table, one row per matrix, role and cut.
 
-    ``role`` is whose cut it is: the mean of a ``sender``'s cut is over all receiver cuts (a row of the matrix), that of
-    a ``receiver``'s over all sender cuts (a column). Columns, after what tells matrices apart: ``role``, ``cut``,
-    ``depth``, ``mean``, ``std``, ``min``, ``max``, ``cells``, ``trials``, ``failed``, ``empty``. A sender that is no
-    network has no row profile. Raises ``DataError`` if ``cells`` does.
+    ``role`` names the network of the cut: the mean of a ``sender``'s cut is over all receiver cuts (a row of the
+    matrix), that of a ``receiver``'s over all sender cuts (a column). Columns, after those that tell matrices apart:
+    ``role``, ``cut``, ``depth``, ``mean``, ``std``, ``min``, ``max``, ``cells``, ``trials``, ``failed``, ``empty``. A
+    sender that is not a network has no row profile. Raises ``DataError`` if ``cells`` does.
     """
     held = cells(table, score)
     rows: list[dict[str, object]] = []
@@ -126,7 +127,7 @@ def at_least_as_deep(sender_depths: Numbers, receiver_depths: Numbers) -> Mask:
 
 
 def _families(rows: pd.DataFrame, told_apart: Sequence[str]) -> "pd.Series[str]":
-    """Return what the stitch of every row's matrix is called."""
+    """Return the name of the stitches of every row's matrix."""
     names = rows["stitch"].copy()
     told = [name for name in told_apart if name != "stitch"]
     for _, group in rows.groupby(told, sort=False, dropna=False):

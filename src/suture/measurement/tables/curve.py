@@ -1,4 +1,4 @@
-"""What was measured of one score from one sender to one receiver, seam by seam, with its controls beside.
+"""The measurements of one score from one sender to one receiver, seam by seam, with their controls.
 
 ``arrange_curve`` reads a table as one curve along the receiver's cuts, for figures and screens; ``arrange_pairs`` reads
 any table of measurements as one ``Curve`` for each pair of networks, of which a matrix has a place for each seam.
@@ -66,7 +66,7 @@ class Estimates:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What was measured of one score from one sender to one receiver, aggregated over seeds, a place for each seam."""
+    """The measurements of one score from one sender to one receiver: a mean over seeds for each seam."""
 
     sender: str
     receiver: str
@@ -92,12 +92,12 @@ class Curve:
 
     @property
     def one(self) -> str:
-        """What one of its places is called."""
+        """The word for one of its places."""
         return "cut" if all(start == end for start, end in self.seams) else "seam"
 
     @property
     def many(self) -> str:
-        """What its places are called."""
+        """The word for several of its places."""
         return f"{self.one}s"
 
     @property
@@ -141,11 +141,11 @@ class Curve:
         return Estimates.of(self.line(control), "penalty")
 
     def is_open(self, control: str = PLAIN) -> Mask:
-        """Return where the fit says that it had not converged; elsewhere the value is an answer."""
+        """Return where the fit reports that it had not converged; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
 
     def is_sure(self, control: str = PLAIN) -> Mask:
-        """Return where the fit says that it had converged."""
+        """Return where the fit reports that it had converged."""
         rows = self.line(control)
         if "converged" not in rows:
             return np.zeros(len(rows), bool)
@@ -154,7 +154,7 @@ class Curve:
     def guessing(self, chance: float | None = None) -> Numbers:
         """Return the score of guessing at every seam, as ``scores`` counts it; nan where it is not known.
 
-        ``chance`` is in the score's unit, and takes the place of what the table says.
+        ``chance`` is in the score's unit, and takes the place of the table's.
         """
         rows = self.plain
         known = rows["chance"].to_numpy(float) if "chance" in rows else np.full(len(rows), np.nan)
@@ -209,7 +209,7 @@ class Curve:
 
     @property
     def intervals(self) -> str:
-        """What the 95 % intervals are over, in words: ``597 test samples``, ``3 stitch seeds``."""
+        """The units of the 95 % intervals, in words: ``597 test samples``, ``3 stitch seeds``."""
         rows = pd.concat(list(self.lines.values())).dropna(subset=["interval", "stitched_low"])
         records: list[dict[Hashable, Any]] = rows.to_dict("records")
         return " or ".join(dict.fromkeys(over_words(row["interval"], row["n"], row["seeds"]) for row in records))
@@ -236,7 +236,7 @@ def without_sender(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def over_words(interval: str, n: int, seeds: int) -> str:
-    """Return what an interval is over: ``10,000 test samples``, ``3 network seeds``."""
+    """Return the units of an interval in words: ``10,000 test samples``, ``3 network seeds``."""
     over = interval.removeprefix("t over ")
     counted = over.replace(OVER_SAMPLES, f"{n:,} {OVER_SAMPLES}")
     return counted if over == OVER_SAMPLES else f"{seeds} {counted}"
@@ -303,9 +303,9 @@ def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
 def arrange_pairs(table: pd.DataFrame, score: str) -> tuple[Curve, ...]:
     """Arrange a table by sender and receiver, in its order, seams from input to output.
 
-    A seam whose trial failed has its place, and no value. Raises ``DataError`` if it is no table of measurements, if it
-    lacks the score or a trial of it that did not fail, if the score is neither good nor bad, and if there are several
-    measurements of one seam.
+    A seam whose trial failed has its place, and no value. Raises ``DataError`` if it is not a table of measurements, if
+    it lacks the score or a trial of it that did not fail, if the score is neither good nor bad, and if there are
+    several measurements of one seam.
     """
     check_columns(table)
     scored = rows_of(table, score)

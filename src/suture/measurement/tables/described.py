@@ -1,4 +1,4 @@
-"""What a store and a table hold of a trial, as plain values: its record, and what its rows say of it.
+"""The description of a trial in a store and a table, as plain values: its record, and the labels of its rows.
 
 Names are not in a record but in the labels of the trial (``Described``), because one record serves every trial with its
 key, whatever study or control asked for it.

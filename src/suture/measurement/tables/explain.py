@@ -1,7 +1,7 @@
-"""What a table of measurements says in words and numbers, and what must not be concluded from it.
+"""Explanations of a table of measurements in words and numbers, and the conclusions that it does not support.
 
-``explain`` answers five questions (``questions``) on one screen. The rest, what must not be concluded and what was not
-tried, is there for whoever asks: ``Explanation.full``.
+``explain`` answers five questions (``questions``) on one screen. The rest, unsupported conclusions and missing
+measurements, is in ``Explanation.full``.
 
 Theory. That a stitched network works shows that the sender's representation *can be used* as the receiver's is, by way
 of a trained stitch. It does not show that the two represent the same: networks that use colour alone, and noise that
@@ -31,14 +31,14 @@ ALIKE = 0.5  #: of the way of an index from chance to the same layers, from whic
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
 _SEAM = ["sender_cut", "receiver_cut"]
 
-#: Controls that answer no question, and what must not be concluded where one does as well.
+#: Controls that answer no question, and the conclusion to avoid where one does as well.
 _AS_WELL = {
     NOISE: "that {receiver} is sent more than the class: noise that carries only the class does as well (smith2024, "
     "section 4.2)",
     "linear probe": "that {receiver}'s layers add to {sender}'s: a linear probe of {sender} does as well",
     "untrained both": "that anything was learned that this needs: two untrained networks do as well",
 }
-#: What is to be tried beside a pair, and what it would rule out.
+#: Measurements to try beside a pair, and the explanation that each would rule out.
 _RULED_OUT = {
     "itself": "that the stitch does more than align, or costs something by itself (smith2024, section 4.3)",
     "untrained sender": "that any features would do, learned or not (bansal2021, section 2)",
@@ -57,11 +57,12 @@ _RANK = (
 @final
 @dataclass(frozen=True)
 class Explanation:
-    """What a table says of a score.
+    """The explanation of one score of a table.
 
-    ``verdict`` is the headline: where the stitched network works, and what that needs. ``answers`` has each question
-    with its answer, ``warnings`` what is wrong, if anything is. ``not_concluded`` is what must not be concluded, and
-    ``missing`` what was not tried, a sentence each. ``str`` is the first screen, ``full`` all of it.
+    ``verdict`` is the headline: where the stitched network works, and the conditions for that. ``answers`` has each
+    question with its answer, and ``warnings`` lists problems, if any. ``not_concluded`` lists the conclusions to avoid,
+    and ``missing`` the measurements that were not made, a sentence each. ``str`` is the first screen, ``full`` all of
+    it.
     """
 
     title: str
@@ -94,15 +95,15 @@ def explain(
     margin: float | None = None,
     chance: float | None = None,
 ) -> Explanation:
-    """Answer five questions from a table of measurements, and say what must not be concluded from it.
+    """Answer five questions from a table of measurements, and list the conclusions that it does not support.
 
     ``similarities`` is a table of ``compare``, of one or several indices; ``ranks`` one of ``complexity``, for the
     stitched networks and for their receivers stitched to themselves. ``margin`` is in the unit of the penalty: 3 pp
     if the score is a fraction, and to be given for any other. ``chance`` is the score of guessing, in the score's
     unit, where the table does not know it.
 
-    Raises ``DataError`` if a table is none, holds no such score or several measurements of one seam, if a margin
-    is needed or is below 0, and if a chance is no fraction and the score is one.
+    Raises ``DataError`` if ``table`` is not a table of measurements, lacks the score or holds several measurements of
+    one seam, if a margin is needed or is below 0, and if the score is a fraction and the chance is not.
     """
     reading = read_table(table, score, margin, chance)
     pairs = reading.pairs
@@ -118,7 +119,7 @@ def explain(
 def explain_reading(
     reading: Reading, similarities: pd.DataFrame | None = None, ranks: pd.DataFrame | None = None
 ) -> Explanation:
-    """Explain what was read, as ``explain`` does; the reading must have a margin."""
+    """Explain a reading as ``explain`` does a table; the reading must have a margin."""
     pairs, table = reading.pairs, reading.table
     denied: list[str] = []
     for pair, answered in zip(pairs, reading.answered, strict=True):
@@ -155,7 +156,7 @@ def explain_reading(
 
 
 def _overrated(pair: Curve, answered: Answered, every: tuple[Curve, ...]) -> Iterator[str]:
-    """Say what the penalties alone never say, and what stitching the receiver to itself says of them."""
+    """Yield the conclusions that penalties alone never support, and those from stitching the receiver to itself."""
     sender, receiver, penalty = pair.sender, pair.receiver, pair.penalties()
     if answered["works"].are(YES).any() and sender != receiver:
         yield (
@@ -194,7 +195,7 @@ def _overrated(pair: Curve, answered: Answered, every: tuple[Curve, ...]) -> Ite
 
 
 def _apart(pair: Curve, answered: Answered) -> Iterator[str]:
-    """Say where a stitch works, but sends the receiver what it never saw in training."""
+    """Yield where a stitch works, but sends the receiver activations unlike those that it saw in training."""
     where = answered["works"].are(YES) & told_from_own(pair.plain).to_numpy(bool)
     if where.any():
         far, near = (pair.plain[f"apart_{name}"].to_numpy(float) for name in MEASURES)
@@ -303,7 +304,7 @@ def _untried(found: tuple[Curve, ...]) -> Iterator[str]:
 
 
 def _listed(pair: Curve, where: Mask, said: Callable[[int], str] = lambda i: "") -> str:
-    """List places with what is said of each; of very many the first."""
+    """List places with a remark on each; of very many, only the first."""
     places = np.flatnonzero(where).tolist()
     return say.listed([pair.labels[i] for i in places], map(said, places))
 

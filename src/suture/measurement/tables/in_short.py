@@ -1,4 +1,4 @@
-"""Tables as a notebook shows them: the headline first, then a row a cut; every other way of looking is pandas's own."""
+"""Tables as a notebook shows them: the headline first, then a row for each cut; all other displays are pandas's own."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +18,7 @@ _MOST = 6  #: pairs of networks that are shown
 
 
 def in_short(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the same table, which a notebook shows in short from now on; what is made of it is shown by pandas."""
+    """Return the same table, which a notebook shows in short from now on; tables made from it are shown by pandas."""
     object.__setattr__(table, "_repr_html_", partial(_say, table))
     return table
 
@@ -31,7 +31,7 @@ def _say(table: pd.DataFrame) -> str:
 
 
 def _measured(table: pd.DataFrame) -> Iterator[str]:
-    """Yield what is shown of each pair of networks."""
+    """Yield the HTML for each pair of networks."""
     reading = read_table(table)
     for line in reading.warnings:
         yield to_html((line,), ())

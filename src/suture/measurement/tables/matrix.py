@@ -38,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """What was measured of one score, averaged over seeds; in the score's unit, nan if there is nothing."""
+    """The measurements of one score, averaged over seeds; in the score's unit, nan where there are none."""
 
     score: str
     unit: str
@@ -202,7 +202,7 @@ def arrange_similarities(similarities: pd.DataFrame) -> dict[str, Matrix]:
 
 @dataclass(frozen=True)
 class IndexLook:
-    """How an index is shown: the column, what to add to its name, the ends of its colours, whether low is alike."""
+    """The display of an index: its column, an addition to its name, the ends of its colours, whether low is alike."""
 
     column: str
     words: str

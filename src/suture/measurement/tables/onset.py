@@ -1,4 +1,4 @@
-"""The onset of a trait: between which layers it lies, read from the table of what ``localise`` planned.
+"""The onset of a trait: the layers between which it lies, read from the table of a plan by ``localise``.
 
 Everything is in units of the difference between the two networks: a stitched network conveys the share
 
@@ -79,17 +79,17 @@ Place = tuple[str, str]  #: the cuts, or the input or output, between which a tr
 @final
 @dataclass(frozen=True)
 class Way:
-    """What stitching in one direction finds: the carrier ``sends`` its first layers, or receives with its last.
+    """The result of stitching in one direction: the carrier ``sends`` its first layers, or receives with its last.
 
-    ``cuts`` are the carrier's, from input to output, none if the direction was not measured; ``shares`` what each
-    conveys of the difference between the two networks, with its 95 % interval from ``low`` to ``high``. ``onset`` is
-    the first cut, as the carrier's part grows, that conveys the trait, if any does. This direction places the trait
-    ``between`` that cut and the one before (from input to output), beyond the last cut if there is no onset, and, by
-    the intervals, certainly ``within`` the wider pair; both are ``None`` if the networks are not told apart. ``step``
-    is the share of all that is conveyed which the step to the onset makes; ``controls`` are those without the carrier
-    that convey the trait there too, and ``control_shares`` what every control conveys at the cuts (nan where it was not
-    tried). ``failed`` are the cuts and controls whose trials failed, ``unmeasured`` the control that is not in the
-    table, so that it is undecided; ``open`` of how many cuts the fit had not converged.
+    ``cuts`` are the carrier's, from input to output, none if the direction was not measured; ``shares`` the share of
+    the difference between the two networks that each conveys, with its 95 % interval from ``low`` to ``high``.
+    ``onset`` is the first cut, as the carrier's part grows, that conveys the trait, if any does. This direction places
+    the trait ``between`` that cut and the one before (from input to output), beyond the last cut if there is no onset,
+    and, by the intervals, certainly ``within`` the wider pair; both are ``None`` if the networks are not told apart.
+    ``step`` is the share of all that is conveyed which the step to the onset makes; ``controls`` are those without the
+    carrier that convey the trait there too, and ``control_shares`` the share that every control conveys at the cuts
+    (nan where it was not tried). ``failed`` are the cuts and controls whose trials failed, ``unmeasured`` the control
+    that is not in the table, so that it is undecided; ``open`` counts the cuts whose fit had not converged.
     """
 
     sends: bool
@@ -233,9 +233,9 @@ class Onset:
 
 
 def onset(table: pd.DataFrame, trait: "Trait | str", carrier: "Network | str", reference: "Network | str") -> Onset:
-    """Find the layers in which a trait lies, in a table of what ``localise`` planned; seeds are averaged.
+    """Find the layers in which a trait lies, from the table of a plan by ``localise``; seeds are averaged.
 
-    A table of one direction is read too, and what it shows is undecided. Raises ``DataError`` if the table lacks the
+    A table of one direction is read too, and its result is undecided. Raises ``DataError`` if the table lacks the
     trait, or both directions, or the score of one network alone, or holds several kinds of measurement (fits, stitches
     or data) of one seam: select the rows of one.
     """
@@ -282,7 +282,7 @@ def _level_of(plain: pd.DataFrame, name: str) -> float:
 
 
 def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> Way:
-    """Read what one direction finds."""
+    """Read the result of one direction."""
     sender, receiver = (carrier, reference) if sends else (reference, carrier)
     role, other = ("sender", "receiver") if sends else ("receiver", "sender")
     across = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver)]

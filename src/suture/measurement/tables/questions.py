@@ -17,10 +17,10 @@ intervals are of 95 %. The answer is *yes* if the interval lies wholly on one si
 on the other, else *undecided*. A mark concerns one seam. What is counted over seams is corrected by Holm's method
 (Holm 1979) over the seams, and over questions 2 and 3 together, so that a count is wrong in at most 5 % of readings.
 
-What had not converged may still gain. A penalty is then an upper bound: it may show that a seam works, never that it
-does not. A control that had not converged is beaten only by more than the margin and what it may still gain. That is
-what its fit said of its last doubling, ``gained`` and its standard error. A fit that says nothing may still gain the
-most that it fell short by where it was judged (``SHORTFALL``); of any other the question stays open.
+A fit that had not converged may still gain. A penalty is then an upper bound: it may show that a seam works, never that
+it does not. A control that had not converged is beaten only by more than the margin and the gain that it may still
+make. That is what its fit said of its last doubling, ``gained`` and its standard error. A fit that says nothing may
+still gain the most that it fell short by where it was judged (``SHORTFALL``); of any other the question stays open.
 
 *Whose mistakes.* κ is Cohen's κ of being right or wrong on the same samples (Geirhos, Meding & Wichmann 2020). The
 baseline is κ(A, B): how far the two networks agree without a stitch. Mistakes are the sender's if κ(stitched, A) is
@@ -131,7 +131,7 @@ def _only(answers: Answers, trusted: Mask) -> Answers:
 
 
 def _works(pair: Curve, margin: float) -> Answers:
-    """Ask whether the penalty is below the margin; that it is not, only a fit that has converged can say."""
+    """Ask whether the penalty is below the margin; only a fit that has converged can show that it is not."""
     penalty = pair.penalties()
     sure = pair.is_sure()
     marks = _mark(penalty, yes=penalty.high < margin, no=(penalty.low > margin) & sure)

@@ -1,4 +1,4 @@
-"""A table is read once: what kind of table it is, its pairs of networks with their controls, and what they answer.
+"""The one reading of a table: its kind, its pairs of networks with their controls, and their answers.
 
 ``read_table`` makes the ``Reading`` from which every figure, page, screen and sentence is made, so that marks, counts
 and words cannot contradict each other.
@@ -25,11 +25,11 @@ View = Literal["trait", "curve", "curves", "matrix"]
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a table says of one score.
+    """The reading of one score from a table.
 
-    ``margin`` is how much worse than its receiver a network may be that works, in the unit of the penalty; without one
-    nothing is judged. ``chance`` is the score of guessing, if it was given. The table is arranged when that is first
-    asked for, and only once; what cannot be arranged raises ``DataError`` there.
+    ``margin`` is the largest penalty, in its unit, of a network that works; without one nothing is judged. ``chance``
+    is the score of guessing, if it was given. The table is arranged once, at first use; one that cannot be arranged
+    raises ``DataError`` there.
     """
 
     table: pd.DataFrame
@@ -102,7 +102,7 @@ class Reading:
         return "cut" if all(pair.one == "cut" for pair in self.pairs) else "seam"
 
     def gather(self, of: Callable[[Curve], Numbers | Mask]) -> Numbers:
-        """Return what is said of each pair, one after another."""
+        """Return the values of all pairs, one pair after another."""
         return np.concatenate([of(pair) for pair in self.pairs])
 
     def marks(self, question: Question) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Reading:
         return np.array([one == mark for one in self.marks(question)], bool)
 
     def assumed(self, question: Question) -> Mask:
-        """Return where a control counts as beaten that had not converged: it may not gain what it is behind."""
+        """Return where a control that had not converged counts as beaten: it would hardly catch up."""
         parts = [
             found[question].assumed if question in found else np.zeros(len(pair.seams), bool)
             for pair, found in zip(self.pairs, self.answered, strict=True)

@@ -1,4 +1,4 @@
-"""Records: what was measured, as plain values.
+"""Records of measurements, as plain values.
 
 A measurement, or a failure, leaves the process that made it as a record: values that JSON can hold, from which the rows
 of the table are made.
@@ -20,12 +20,12 @@ from suture.measurement.trials.trial import Failure, Measurement, Trial
 
 
 def describe_trial(trial: Trial) -> Described:
-    """Describe a trial by what its rows say of it, whatever it gives."""
+    """Describe a trial by the labels of its rows, whatever its result."""
     return Described(trial.key, trial.labels, tuple((score.name, score.unit) for score in trial.scores))
 
 
 def record(result: Measurement | Failure) -> Record:
-    """Make the record of what a trial gave, without its stitch. The curve of the fit is under ``curve``."""
+    """Make the record of a trial's result, without its stitch. The curve of the fit is under ``curve``."""
     begun = {"status": "ok", "trial": result.trial.key, "versions": result.trial.versions, "seconds": result.seconds}
     begun |= {"decided_by": _identity(result.trial), "device": result.trial.device.type}
     begun |= {"machine": describe_machine(result.trial.device)}
@@ -59,7 +59,7 @@ def stitch_to_save(measurement: Measurement) -> tuple[Record | None, bytes]:
 
 
 def _identity(trial: Trial) -> Record:
-    """Return what decides the numbers, for people: fingerprints and settings."""
+    """Return the fingerprints and settings that decide the numbers, for people."""
     data = (trial.fit_data, trial.validation_data, trial.score_data)
     return {
         "sender": trial.sender.fingerprint,

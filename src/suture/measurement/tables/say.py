@@ -1,8 +1,8 @@
 """The sentences that a reading makes: the only place where measurements are put into words.
 
-``headlines`` are a sentence of what works and one of what that needs; ``say_answers`` answers each question in a line;
-``say_trouble`` names what is wrong, and nothing if nothing is. Counts are those that stand when all seams are counted
-together (``Reading.settled``), so a count may be below the number of marks.
+``headlines`` are a sentence on where it works and one on the conditions; ``say_answers`` answers each question in a
+line; ``say_trouble`` names problems, if there are any. Counts are those that stand when all seams are
+counted together (``Reading.settled``), so a count may be below the number of marks.
 """
 
 from collections.abc import Iterable, Iterator
@@ -64,7 +64,7 @@ def asked(reading: Reading) -> list[Question]:
 
 
 def headlines(reading: Reading) -> list[str]:
-    """Say what works, and what that needs, a sentence each; nothing if nothing is judged."""
+    """Say where the stitched network works and which networks that needs, a sentence each; nothing if not judged."""
     if not reading.is_judged or reading.are("works", UNASKED).all():
         return []
     return [_say_works(reading), *_say_needs(reading)]
@@ -104,7 +104,7 @@ def _others(reading: Reading, no: Mask, rest: Mask, unasked: Mask) -> Iterator[s
 
 
 def _say_needs(reading: Reading) -> Iterator[str]:
-    """Say what success needs, at the seams that work; each of them is counted once."""
+    """Say which trained networks success needs, at the seams that work; each of them is counted once."""
     works = reading.count("works", YES)
     if not works.any():
         return
@@ -155,7 +155,7 @@ def _place(reading: Reading, where: Mask, of: Mask) -> str:
 
 
 def say_title(reading: Reading) -> str:
-    """Say what was measured: ``A → B on digits, 13 cuts, 597 test samples (B alone: 98.3 %)``."""
+    """Describe the measurement: ``A → B on digits, 13 cuts, 597 test samples (B alone: 98.3 %)``."""
     first = reading.pairs[0]
     plain = reading.table[(reading.table["score"] == reading.score) & (reading.table["control"] == PLAIN)].iloc[0]
     if len(reading.pairs) == 1:
@@ -255,7 +255,7 @@ def _answer_mistakes(reading: Reading) -> str:
 
 
 def say_trouble(reading: Reading) -> list[str]:
-    """Say what is wrong with the measurements: a sentence each, none if all is well."""
+    """Describe problems with the measurements: a sentence each, none if all is well."""
     said = []
     if (kept := reading.are("pairs", NO)).any():
         said.append(
@@ -298,7 +298,7 @@ def say_open(where: Mask, many: str) -> list[str]:
 
 
 def say_curve(reading: Reading) -> list[str]:
-    """Say what a curve shows: the headline and what is wrong; of a score that is not judged its worst penalty."""
+    """Describe a curve: its headline and problems; for a score that is not judged, its worst penalty."""
     if first := headlines(reading):
         return [*first, *say_trouble(reading)]
     shown = reading.curve
@@ -316,7 +316,7 @@ def say_curve(reading: Reading) -> list[str]:
 
 
 def say_matrix(reading: Reading) -> list[str]:
-    """Say what a matrix shows: the headline, its triangles and its extremes, and what is wrong."""
+    """Describe a matrix: its headline, its triangles and extremes, and its problems."""
     shown = reading.matrix
     if not np.isfinite(shown.plain).any():
         return []
@@ -368,7 +368,7 @@ def _bare_names(reading: Reading) -> tuple[str, str]:
 
 
 def _names(reading: Reading) -> tuple[str, str]:
-    """Return what sender and receiver are called; of several pairs, in general."""
+    """Return the names of sender and receiver; for several pairs, general ones."""
     pairs = reading.pairs
     if len(pairs) == 1:
         return pairs[0].sender, pairs[0].receiver
@@ -449,6 +449,6 @@ def share_of(pair: Curve, where: Mask) -> str:
 
 
 def listed(labels: Iterable[str], said: Iterable[str], most: int = MOST) -> str:
-    """List places with what is said of each; of very many the first."""
+    """List places with a remark on each; of very many, only the first."""
     held = [f"{label} {one}".strip() for label, one in zip(labels, said, strict=True)]
     return ", ".join(held[:most]) + (f" and {len(held) - most} more" if len(held) > most else "")

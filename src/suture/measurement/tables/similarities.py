@@ -25,7 +25,7 @@ COLUMNS: dict[str, str] = {
     "high": "float64",
     "direction": "str",  # similarity: a higher value is more alike; distance: a lower one
 }
-#: The columns that say what chance gives, and what is left.
+#: The columns of calibration: the value by chance, the calibrated value, its p-value and interval.
 CALIBRATED = ("chance", "calibrated", "p", "low", "high")
 SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
 
@@ -34,7 +34,7 @@ def check_similarities(similarities: pd.DataFrame) -> None:
     """Raise ``DataError`` if a table is none of ``compare``, is empty, or has two values of an index at one seam."""
     check_columns(similarities, COLUMNS, "similarities")
     if similarities.empty:
-        raise DataError("this is no table of similarities: it has no row")
+        raise DataError("this is not a table of similarities: it has no row")
     twice = similarities[similarities.duplicated([*SEAM, "index"])]
     if len(twice):
         one = twice.iloc[0]

@@ -1,4 +1,4 @@
-"""The table: what was measured, one row per trial and score, tidy.
+"""The tidy table of measurements, one row per trial and score.
 
 The column names are a promise; see ``COLUMNS``. Intervals in a row are 95 % over test samples; ``summary`` aggregates
 over seeds into a table of the same columns plus ``seeds`` and ``interval``.
@@ -107,7 +107,7 @@ _AVERAGED = [
 
 
 def to_table(results: "Iterable[Measurement | Failure]") -> pd.DataFrame:
-    """Make the table of what was measured, and of what failed."""
+    """Make the table of measurements and failures."""
     from suture.measurement.tables.records import describe_trial, record  # takes torch with it; see ``described``
 
     return table_of((describe_trial(result.trial), record(result)) for result in results)
@@ -164,8 +164,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     seeds if there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same test
     samples, whose luck they share: their t interval is widened by the interval over test samples, the mean of theirs,
     by the root of the sum of squares on either side. With one unit, or units that all gave the same (a closed form
-    does, and so do networks that all make no error), the interval over test samples stays: equal units are no
-    certainty. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The column
+    does, and so do networks that all make no error), the interval over test samples stays: equal units do not make the
+    mean certain. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The column
     ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds and test samples`` or ``test
     samples``; ``seeds`` counts the units. ``converged`` is whether all did, missing if that is unknown; ``trial`` and
     ``error`` are empty.
@@ -208,7 +208,7 @@ def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str
     check_kind("table", table, pd.DataFrame, f"a table of {what}")
     missing = [name for name in names if name not in table and name not in _LATER]
     if missing:
-        raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
+        raise DataError(f"this is not a table of {what}: it has no column {', '.join(map(repr, missing))}")
 
 
 def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
@@ -223,7 +223,7 @@ def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows are of a fit that says that it did not converge."""
+    """Return which rows are of a fit that reports that it did not converge."""
     if "converged" not in rows:
         return pd.Series(False, index=rows.index)
     return ~rows["converged"].astype("boolean").fillna(True).astype(bool)
@@ -238,7 +238,7 @@ def never_known(rows: pd.DataFrame) -> list[str]:
 
 
 def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return where what the stitch gives is certainly told from the receiver's own activations, by either measure."""
+    """Return where stitched activations certainly differ from the receiver's own, by either measure."""
     if not {*_APART} <= {*rows}:
         return pd.Series(False, index=rows.index)
     ends = rows[_APART].astype("float64")
@@ -249,7 +249,7 @@ def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def say_quick(table: pd.DataFrame) -> str:
-    """Return which quick fits a table has, for what shows it; empty if none."""
+    """Return the quick fits of a table, in words for its readers; empty if there are none."""
     fits = [str(fit) for fit in table["fit"].dropna().unique()] if "fit" in table else []
     quick = sorted(fit for fit in fits if fit.startswith("Quick("))
     return f"fitted by {' and '.join(quick)}" if quick else ""
@@ -383,10 +383,10 @@ def read(path: str | Path) -> pd.DataFrame | None:
         return None
     try:
         if not is_sound(content := path.read_bytes()):
-            raise OSError("it is not what was written")
+            raise OSError("it has changed since it was written")
         return add_later_columns(pd.read_parquet(BytesIO(content)))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{path} is no table, or is damaged ({error}); write it again") from error
+        raise DataError(f"{path} is not a table, or is damaged ({error}); write it again") from error
 
 
 def load(path: str | Path) -> pd.DataFrame:

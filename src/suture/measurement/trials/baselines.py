@@ -1,4 +1,4 @@
-"""Baselines: what stitching is to be compared with, at the same cuts, from the same cached activations.
+"""Baselines to compare with stitching, at the same cuts and from the same cached activations.
 
 A baseline is a function ``Trial → Trial``, as a control is, and is planned like one:
 ``suture.curve(a, b, data=data, controls=(*controls.DEFAULT, baselines.linear_probe))``. Its rows lie in the same table,
@@ -22,7 +22,7 @@ penalty is relative to, and their ``representation_error`` is that of the receiv
 Whose further layers: those of the sender by default, as in appendix B.3 ("freeze the first l layers of the bottom
 network and train the top layers after reinitialising them"), which exist at every cut. ``of="receiver"`` takes the
 receiver's, behind the sender's cut (section 2: "start with the initialized network A∘r and optimize over all choices of
-A"), if the shapes at the two cuts agree. No image is augmented: what trains reads the cached activations.
+A"), if the shapes at the two cuts agree. No image is augmented: the trained layers read the cached activations.
 
 bansal2021, section 2 and appendix B.3; Alain & Bengio 2016 (probes).
 """
@@ -91,8 +91,8 @@ def fine_tuned(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial
 def retrained(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial:
     """Freeze the sender up to its cut, draw the further layers anew, and train them.
 
-    They are drawn from the trial's seed, alike at every cut. Raises what ``fine_tuned`` does, and ``UntrainedError``
-    if layers cannot be drawn anew.
+    They are drawn from the trial's seed, alike at every cut. Raises the errors of ``fine_tuned``, and
+    ``UntrainedError`` if layers cannot be drawn anew.
     """
     network, after = _find_layers(trial, of, "retrained")
     seed = derive_seed("retrained", network.fingerprint, trial.seed)
@@ -115,7 +115,7 @@ def plugged(trial: Trial) -> Trial:
 
 
 def _end_at_output(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit) -> Trial:
-    """The trial with a stitch that gives the outputs."""
+    """Return the trial with a stitch that gives the outputs."""
     receiver = trial.receiver
     if not receiver.cuts.find(OUTPUT).is_output:
         raise CutError(
@@ -127,7 +127,7 @@ def _end_at_output(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit)
 
 
 def _find_layers(trial: Trial, of: Of, baseline: str) -> tuple[Network, str]:
-    """The network whose layers train, and the cut after which they lie."""
+    """Return the network whose layers train, and the cut after which they lie."""
     if of == "receiver":
         sent, received = trial.seam.shapes
         if sent != received:
@@ -148,5 +148,5 @@ def _name_for(name: str, of: Of) -> str:
 
 
 def _add_label(trial: Trial, name: str) -> str:
-    """The name, after that of the control that the trial is already."""
+    """Return the name, after that of the control that the trial is already."""
     return f"{trial.control}, {name}" if trial.control else name

@@ -23,12 +23,13 @@ positions.
 
 Clustered noise represents nothing but the class, and yet most receivers can be stitched to it without a loss
 (smith2024: "full compatibility"). A seam at which it does as well as the sender shows that the receiver's suffix and a
-trained stitch need the class and no more, and says nothing about what the sender represents.
+trained stitch need the class and no more, and shows nothing about the sender's representation.
 
 ``invariance_aware`` is none of the usual ones, and costs hundreds of passes through the sender. It asks for more than a
 stitch that works: that receiver and sender agree also on images which the sender cannot tell from the data's own, made
 of noise until they look the same to it. Whatever these lack, the sender does without. A penalty far above the trial's
-own says that the receiver reads what the sender does not represent (Athanasiadis et al. 2026, arXiv:2505.20142v2).
+own shows that the receiver reads features that the sender does not represent (Athanasiadis et al. 2026,
+arXiv:2505.20142v2).
 
 bansal2021, section 2 (untrained sender); hernandez2022 (untrained sender, receiver, both); smith2024, section 4.2 and
 appendix A (clustered noise), appendix C.5 (itself).

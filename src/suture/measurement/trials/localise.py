@@ -12,11 +12,11 @@ stitched to itself at every cut, whatever other controls are chosen: where that 
 it. And a carrier may be wrong by design on the images that bring out its trait, so the networks are judged alone on the
 data as they were given (``Trial.judged_on``).
 
-What fits the stitch decides the answer. A stitch fitted on the labels of a class may teach that class to a network that
-does not have it, and one fitted on labels that contradict a trait may teach its absence; a wide stitch can do either
-where a narrow one cannot. Fit it on data that says nothing of the trait (without the class, ``variants.Without``), in a
-family as narrow as joins the networks (``Diagonal`` if the carrier was made from the reference network), and look at
-the controls. Which data it was is in the column ``fit_data``.
+The answer depends on the data that fit the stitch. A stitch fitted on the labels of a class may teach that class to a
+network that does not have it, and one fitted on labels that contradict a trait may teach its absence; a wide stitch can
+do either where a narrow one cannot. Fit it on data that says nothing of the trait (without the class,
+``variants.Without``), in a family as narrow as joins the networks (``Diagonal`` if the carrier was made from the
+reference network), and look at the controls. Which data it was is in the column ``fit_data``.
 """
 
 from collections.abc import Sequence

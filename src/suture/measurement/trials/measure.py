@@ -109,7 +109,7 @@ def describe_failure(trial: Trial, error: Exception, seconds: float) -> Failure:
 def build_stitch(trial: Trial) -> nn.Module:
     """Build the trial's stitch, not yet fitted.
 
-    Raises ``ShapeError`` if a family of the user's builds one that does not give what the receiver's cut takes.
+    Raises ``ShapeError`` if a family of the user's builds one whose output does not suit the receiver's cut.
     """
     sent, received = trial.seam.shapes
     stitch = trial.family.build(sent, received).to(trial.receiver.device)
@@ -127,7 +127,7 @@ def build_stitch(trial: Trial) -> nn.Module:
 
 
 def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
-    """Gather what a fit is given: the frozen suffix, and activations and labels of the fit and validation data."""
+    """Gather the inputs of a fit: the frozen suffix, and activations and labels of the fit and validation data."""
     cut = trial.receiver.cuts.find(trial.receiver_cut)
     # Where no layer follows there is nothing to fuse, and through a stitch without parameters, such as ``Identity``, a
     # receiver stitched to itself must give the receiver's own bits.
@@ -336,7 +336,7 @@ def _gather_outcomes(
 def compare_activations(
     represent: Callable[[Tensor], Tensor], given: Tensor, own: Tensor, counted: Tensor | None = None
 ) -> tuple[float, Tensor, Tensor]:
-    """Return the representation error, and the features of what was represented and of the receiver's own.
+    """Return the representation error, and the features of the represented activations and of the receiver's own.
 
     The error is Σ‖represent(given) − own‖² / Σ‖own − its mean‖², not a number if the receiver's own do not vary.
     ``given`` are the sender's activations, ``own`` the receiver's, of the same samples; of tokens those that are

@@ -1,7 +1,7 @@
-"""What to measure: plans of trials. Nothing here trains or measures.
+"""Plans of trials. Nothing here trains or measures.
 
 ``curve`` (cuts that two networks share) and ``matrix`` (every cut of every sender into every cut of every receiver)
-only choose seams. What their trials have in common beside that is one ``Settings``, and ``plan_seam`` makes the trials
+only choose seams. The other settings of their trials are one ``Settings``, and ``plan_seam`` makes the trials
 of one seam from it: for every seed the trial itself, then each of its controls.
 """
 
@@ -92,12 +92,12 @@ class Plan(Sequence[Trial]):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the trials of a plan have in common beside networks, cuts and data.
+    """The settings that all trials of a plan share, beside networks, cuts and data.
 
     ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Converged()``,
-    ``scores=None`` are those of the data's task. ``seeds`` is how many (0, 1, …) or which. ``network_seed``, the seed
-    of the networks' training, and ``plan``, its kind, are labels for the table. Raises ``DataError`` if scores or
-    controls are of the wrong kind.
+    ``scores=None`` are those of the data's task. ``seeds`` is a number of seeds (0, 1, …), or the seeds themselves.
+    ``network_seed``, the seed of the networks' training, and ``plan``, its kind, are labels for the table. Raises
+    ``DataError`` if scores or controls are of the wrong kind.
     """
 
     stitch: Stitch | None = None
@@ -238,12 +238,12 @@ def plan_curve(
 
 
 def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, ...]:
-    """Plan what is shown of a plan while its trials are not measured: closed forms of few samples, then ``Quick``.
+    """Plan the previews that are shown while a plan is measured: closed forms of few samples, then ``Quick``.
 
-    They show where the lines will lie, and answer nothing. A plan that fits no more samples than these, or fits by
-    closed forms itself, has no previews; ``Quick`` comes before the default fit only, and without controls, which
-    would take as long as a third of the plan. ``controls`` are those of the plan. Baselines, which train, and families
-    without a closed form are left out.
+    They show roughly where the lines will lie, and answer no question. A plan that fits no more samples than these, or
+    fits by closed forms itself, has no previews; ``Quick`` comes before the default fit only, and without controls,
+    which would take as long as a third of the plan. ``controls`` are those of the plan. Baselines, which train, and
+    families without a closed form are left out.
     """
     beside = [make for make in controls if make in control.DEFAULT]
     first = {trial.seam: trial for trial in reversed(own) if not trial.control and trial.seed == own[0].seed}
@@ -324,7 +324,7 @@ def choose_fitted(seam: Seam, data: Data, fit: Fit) -> Samples:
 
 
 def _count_flops(seam: Seam) -> int:
-    """Return what one sample costs in both networks."""
+    """Return the FLOPs of one sample in both networks."""
     return sum(cut.flops for network in seam.networks for cut in list(network.cuts)[-1:])
 
 
@@ -419,7 +419,7 @@ def cuts_of_roles(
 
 
 def _match(network: Network, pattern: str) -> set[str]:
-    """The cuts that a name, an alias or a glob pattern means."""
+    """Return the cuts that a name, an alias or a glob pattern means."""
     names = {cut.name: (cut.name, *cut.aliases) for cut in network.cuts}
     if any(pattern in known for known in names.values()):
         return {network.cuts.find(pattern).name}
@@ -447,7 +447,7 @@ def expand_patterns(cuts: Iterable[At], sender: Network, receiver: Network) -> t
 
 
 def _list_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return which seeds are meant by how many, or which. Raises ``DataError`` if there is none."""
+    """Return the seeds for a number of seeds, or for a list of them. Raises ``DataError`` if there is none."""
     if isinstance(seeds, Iterable) and not isinstance(seeds, str):
         chosen = tuple(check_whole("one of seeds", seed) for seed in seeds)
     else:

@@ -1,17 +1,17 @@
-"""A trial, and what it gives: a measurement or a failure.
+"""A trial and its result: a measurement or a failure.
 
 A trial names everything that decides a number, and nothing else: the seam of two networks, a family of stitches, a fit,
 the data in three roles, scores and a seed. Curves, matrices, controls and studies only make trials; ``measure`` turns a
 trial into a ``Measurement``; runners, stores and tables pass both on.
 
-Three hashes say what a trial is:
+Three hashes identify a trial:
 
-- ``fit_description``: everything that decides the stitch. It does not contain the score data, so not even through a
-  hash does what is scored on reach what is fitted. The seeds of the fit derive from ``drawn_as``: the same but for how
-  long a fit may go on, so that a deepened one draws the same batches.
-- ``description``: everything that decides the numbers. The seeds of the scores' intervals derive from it.
-- ``key``: the description and the versions of the parts that it uses (``versions``), under which a result is stored. A
-  new version of a part measures again what used it, with the same random choices.
+- ``fit_description``: everything that decides the stitch. It does not contain the score data, so these cannot influence
+  the fit, not even through a hash. The seeds of the fit derive from ``drawn_as``: the same but for how long a fit may
+  go on, so that a deepened one draws the same batches.
+- ``description``: everything that decides the numbers. The seeds of the scores' intervals derive from it. - ``key``:
+the description and the versions of the parts that it uses (``versions``), under which a result is stored. After a new
+version of a part, the trials that used it are measured again, with the same random choices.
 
 So a trial gives the same bits alone or among others, in any order.
 """
@@ -113,7 +113,7 @@ class Trial:
 
     @property
     def task(self) -> Task:
-        """What outputs and labels mean, by the data."""
+        """The task of the data: the meaning of outputs and labels."""
         return self.fit_data.task
 
     @property
@@ -138,7 +138,7 @@ class Trial:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What its rows say of it, whatever it gives; and the accuracy that is expected of its networks."""
+        """The labels of its rows, whatever its result, and the expected accuracy of its networks."""
         data = self.score_data.name
         sides = {"sender": self.sender, "receiver": self.receiver}
         known = {role: side.expect_on(self.judged.name) for role, side in sides.items() if isinstance(side, Network)}
@@ -162,7 +162,7 @@ class Trial:
     def to(self, device: str | torch.device) -> "Trial":
         """Return the same trial, under the same key, with its networks on a device.
 
-        Raises ``DeviceError`` if the device is not there or has no room, and what ``Network.to`` raises.
+        Raises ``DeviceError`` if the device is not there or has no room, and the errors of ``Network.to``.
         """
         seam = self.seam.to(device)
         if seam == self.seam:
@@ -209,7 +209,7 @@ class Trial:
         return tuple({need.key: need for need in needs}.values())
 
     def count_read(self, samples: Samples) -> int:
-        """Return of how many samples, from the first on, the fit reads the receiver's activations."""
+        """Return the number of samples, from the first on, whose receiver activations the fit reads."""
         return int(min(len(samples), self.fit.reads(self.seam.shapes[1])))
 
     def select_read(self, samples: Samples) -> Samples:
@@ -232,7 +232,7 @@ class Trial:
 
     @cached_property
     def reference(self) -> Samples:
-        """The training samples on whose first ``REFERENCE`` the receiver shows what is in distribution at its cut.
+        """The training samples whose first ``REFERENCE`` define the receiver's own distribution at its cut.
 
         They are of the validation data, or of the fit data if those are fewer; as many as the fit reads anyway.
         """
@@ -285,20 +285,19 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What a trial gave.
+    """The result of a trial.
 
     ``sender``, ``receiver`` and ``scores`` (the stitched network's) hold an ``Estimate`` by score name; the sender's is
     empty if its head does not match the classes, or it is noise. ``penalties`` are in pp if the unit is a fraction,
     else in the unit itself; positive is worse, and ``None`` stands for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
-    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is by how much, as an AUROC, what the
-    stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``converged``
-    is ``None`` if the fit cannot say. ``gained`` is what the last doubling of its work gained, ``None`` if it does
-    not say; ``start`` says where a descent began, ``validation_loss`` is that of
-    what it kept, nan if it did not look. ``outcomes`` are those of every scored sample. ``alone`` says how accurate
-    sender and receiver are by themselves, and ``warnings`` why they are not to be trusted. ``seconds`` are of wall
-    time. ``notes`` say what did not go as planned and may have changed the last bits: memory that ran out, a fused
-    suffix that did not agree.
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is the AUROC by which stitched
+    activations are told apart from the receiver's own on the same samples (``scores.in_distribution``). ``converged``
+    is ``None`` if the fit cannot say. ``gained`` is the gain of the last doubling of its work, ``None`` if the fit does
+    not report it. ``start`` names the start of a descent; ``validation_loss`` is that of the parameters it kept, nan if
+    it did not compute one. ``outcomes`` are those of every scored sample. ``alone`` holds the accuracy of sender and
+    receiver by themselves, and ``warnings`` the reasons not to trust them. ``seconds`` are of wall time. ``notes`` list
+    events that may have changed the last bits: memory that ran out, a fused suffix that did not agree.
     """
 
     trial: Trial
@@ -341,7 +340,7 @@ class Measurement:
         return Stitched(self.trial.seam, self.stitch, self.trial.family)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the stitched network, with what was measured, to a folder for ``load_stitched``; return the folder.
+        """Write the stitched network, with its measurement, to a folder for ``load_stitched``; return the folder.
 
         Raises ``OutputError`` if that cannot be done, ``NetworkError`` if the sender is noise.
         """
@@ -349,7 +348,7 @@ class Measurement:
 
     @property
     def record(self) -> dict[str, object]:
-        """What is kept beside a saved stitch, as plain values."""
+        """The record kept beside a saved stitch, as plain values."""
         scores = {
             name: {"value": e.value, "low": e.low, "high": e.high, "unit": e.unit} for name, e in self.scores.items()
         }
@@ -393,7 +392,7 @@ class Measurement:
 
     @property
     def _bound(self) -> str:
-        """What is said behind a score that a longer fit may yet better."""
+        """The words behind a score that a longer fit may still improve."""
         return ", not converged" if self.converged is False else ""
 
 
@@ -413,7 +412,7 @@ class Failure:
 
 
 def _explain_classes(samples: Samples, outputs: int) -> str:
-    """Say what to do if a head has more or fewer outputs than the data have classes."""
+    """Suggest a remedy if a head has more or fewer outputs than the data have classes."""
     count = len(samples.classes)
     numbered = samples.classes == tuple(map(str, range(count)))
     if numbered and outputs == count - 1 and int(samples.labels.min()) == 1:

@@ -79,7 +79,7 @@ Entries = list[tuple[Artist, str]]
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """What a mark says to whoever points at it: a point of axes or, with a size, a field right of it and above."""
+    """The text shown when one points at a mark: a point of axes or, with a size, a field right of it and above."""
 
     axes: Axes
     x: float
@@ -90,7 +90,7 @@ class Told:
 
 
 class Picture(Figure):
-    """A figure that a notebook shows, whatever has been imported, and what its marks say on a page."""
+    """A figure that a notebook shows, whatever has been imported, with the texts of its marks on a page."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -110,7 +110,7 @@ def tell(
     size: tuple[float, float] | None = None,
     aside: bool = False,
 ) -> None:
-    """Give marks at these places of axes, all of one size, what they say on a page."""
+    """Give marks at these places of axes, all of one size, their texts on a page."""
     picture = axes.get_figure(root=True)
     if isinstance(picture, Picture):
         picture.told += [Told(axes, x, y, one, size, aside) for (x, y), one in zip(places, said, strict=True)]
@@ -223,7 +223,7 @@ def _names(measure: Measure) -> list[tuple[float, str, str, bool]]:
 
 
 def _measured(measure: Measure, table: pd.DataFrame) -> str:
-    """Say how it was measured: over what the intervals are, by which stitch and fit."""
+    """Describe the measurement: the units of the intervals, the stitch and the fit."""
     plain = table[table["control"] == PLAIN]
     ways = (f"{' or '.join(map(str, plain[name].unique()))}" for name in ("stitch", "fit"))
     bands = f"bands: 95 % intervals over {measure.over}; " if measure.over else ""
@@ -233,7 +233,7 @@ def _measured(measure: Measure, table: pd.DataFrame) -> str:
 def localisation(
     table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str
 ) -> tuple[Figure, Onset]:
-    """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
+    """Draw the share of a trait that every cut conveys, in both directions, with 95 % intervals; return its onset too.
 
     0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
     a ring, and its place is marked behind, each direction's own in green if they disagree. Raises ``DataError`` as
@@ -320,9 +320,9 @@ def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:
 
 
 def draw_lines(axes: Axes, measure: Measure, places: Sequence[str] = ()) -> Entries:
-    """Draw every line of a measure with its band, and its levels across; return what the legend says of each.
+    """Draw every line of a measure with its band, and its levels across; return their legend entries.
 
-    With the names of its ``places`` every point says on a page what it is.
+    With the names of its ``places`` every point has a label on a page.
     """
     covering = count_covering(measure.lines)
     entries: Entries = [(_line(axes, line, i, covering[i]), line.name) for i, line in enumerate(measure.lines)]
@@ -412,7 +412,7 @@ def _line(axes: Axes, line: Line, number: int, covering: int) -> Artist:
 
 
 def say_marks(chart: Chart) -> Entries:
-    """Return what the legend says of hollow points, if there are any."""
+    """Return the legend entry of hollow points, if there are any."""
     lines = [line for measure in chart.measures for line in measure.lines]
     point: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white", "color": "#666666"}
     entries: Entries = []

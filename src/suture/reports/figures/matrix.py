@@ -67,9 +67,9 @@ def draw_cells(
     failed: Mask | None = None,
     open_: Mask | None = None,
 ) -> None:
-    """Draw cells, the first row on top; what is missing or failed is hatched.
+    """Draw cells, the first row on top; missing and failed cells are hatched.
 
-    What had not converged has a ring at the upper right.
+    A cell whose fit had not converged has a ring at the upper right.
     """
     rows, columns = values.shape
     axes.pcolormesh(
@@ -104,7 +104,7 @@ def draw_cells(
 def write_cells(
     axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str], for_page: bool = False
 ) -> None:
-    """Write the values into their cells if they have room, what is longer than most in smaller letters.
+    """Write the values into their cells if they have room, unusually long ones in smaller letters.
 
     The axes must have been laid out. No number is too small to be read on a page.
     """
@@ -200,7 +200,7 @@ class _Mark:
 
 
 class _Source:
-    """What a page of panels is drawn from, and which kinds of panel it has."""
+    """The source of a page of panels: its reading, and the kinds of panel it has."""
 
     def __init__(self, reading: Reading, for_page: bool, controls: bool) -> None:
         self.reading, self.shown, self.for_page = reading, reading.matrix, for_page
@@ -389,7 +389,7 @@ class _Page:
             tell(axes, [(j, i) for i in range(values.shape[0]) for j in range(values.shape[1])], said, (1, 1))
 
     def _say(self, kind: str) -> list[str]:
-        """Say what was measured in each cell of a panel or of a strip, its penalty beside it."""
+        """Describe the measurement in each cell of a panel or of a strip, its penalty beside it."""
         chart = self.drawn.chart
         lines = [(measure, line) for measure in chart.measures for line in measure.lines if line.kind == kind]
         value = lines[0][1]
@@ -477,7 +477,7 @@ class _Page:
         axis.labelpad = pad
 
     def _legend(self) -> None:
-        """Say what lines and hatches mean."""
+        """Explain lines and hatches in the legend."""
         entries: list[tuple[Artist, str]] = []
         outline = [withStroke(linewidth=2.4, foreground="#888888")]  # white as it is drawn, on a white page
         step = Line2D([], [], linewidth=1.0, path_effects=outline, **_DIAGONAL)

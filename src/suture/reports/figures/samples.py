@@ -41,7 +41,7 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2) -> F
     """Draw the first images to fit of every class, ``rows`` high, for data sets below each other, each under its title.
 
     At most 10 images are beside each other, shared out equally between the classes; of more classes the first 10 are
-    shown. A class without samples is a crossed field. Raises ``DataError`` if the samples are no images.
+    shown. A class without samples is a crossed field. Raises ``DataError`` if the samples are not images.
     """
     datas = [(shown.name, shown)] if isinstance(shown, Data) else list(shown)
     for _, data in datas:

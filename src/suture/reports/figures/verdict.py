@@ -1,4 +1,4 @@
-"""What a figure says before it is read: its headline on top, the answers at each cut below, names beside the lines."""
+"""The verdict in a figure: its headline on top, the answers at each cut below, names beside the lines."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -51,7 +51,7 @@ def _look(answer: str) -> dict[str, Any]:
 
 
 def mark_entries(reading: Reading) -> list[tuple[Artist, str]]:
-    """Return what a legend says of the answers that there are, each once."""
+    """Return a legend entry for each answer in the figure."""
     questions = asked(reading)
     held = {(answer, say_mark(reading, q, answer)) for q in questions for answer in reading.marks(q)}
     order = sorted((one for one in held if one[0] != UNASKED), key=lambda one: list(MARKS).index(one[0]))
@@ -59,7 +59,7 @@ def mark_entries(reading: Reading) -> list[tuple[Artist, str]]:
 
 
 def name_marks(figure: Figure, entries: Sequence[tuple[Artist, str]]) -> None:
-    """Say below a figure what its marks mean."""
+    """Explain the marks of a figure below it."""
     if entries:
         handles, names = zip(*entries, strict=True)
         columns = int(72 * figure.get_figwidth() // (_LETTER * max(map(len, names)) + 24))

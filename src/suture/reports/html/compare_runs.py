@@ -16,7 +16,7 @@ from suture.reports.html.runs import Run
 
 
 def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Grid], list[str], list[str]]:
-    """Return tables of the seams that two runs both measured, what is said of them, and what to know before.
+    """Return tables of the seams that two runs share, sentences about them, and remarks to read before.
 
     Raises ``DataError`` if there are none.
     """

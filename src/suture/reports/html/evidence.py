@@ -1,4 +1,4 @@
-"""What a table is evidence of: the figures that a page shows of it, and what they say."""
+"""The evidence of a table: the figures that a page shows of it, and their sentences."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The figures of a table, and what it says by itself, a sentence each, the headline first.
+    """The figures of a table, and its own sentences, the headline first.
 
     ``title`` and the question ``asked`` are empty if those of any run will do; ``rest`` are further notes.
     """
@@ -49,7 +49,7 @@ class Evidence:
 
 
 def evidence(readings: Sequence[Reading], similarities: pd.DataFrame | None = None) -> Evidence:
-    """Read a table, its main score first, as what it is; as curves or a matrix if a trait cannot be placed."""
+    """Read a table by its kind, its main score first; as curves or a matrix if a trait cannot be placed."""
     views: dict[View, tuple[Callable[[Sequence[Reading], pd.DataFrame | None], Evidence], ...]] = {
         "trait": (_localised, _curves, _matrix),
         "matrix": (_matrix,),

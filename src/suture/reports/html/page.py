@@ -40,7 +40,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """What a page says, from the top down."""
+    """The content of a page, from the top down."""
 
     title: str
     asked: str
@@ -127,7 +127,7 @@ def _page_of_two(first: Run, second: Run) -> Page:
 
 
 def appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
-    """Say what it cost, where it was measured, and how to repeat it."""
+    """Return the sections on the cost of a run, its machines, and how to repeat it."""
     known = dict(words.settings(run.table) if len(run.table) and not run.results else {})
     known |= words.seeds(run.table) if len(run.table) else {}
     names = ("sender", "receiver", "fit data", "score data")

@@ -1,4 +1,4 @@
-"""What a report is made of: what is read from the folder of a run, or of the results of a package's studies."""
+"""The sources of a report: the folder of a run, or the results of a package's studies."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -36,12 +36,12 @@ class Studies:
 @final
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What is kept of a run.
+    """The stored results of a run.
 
-    ``table`` is of all that is measured or has failed; ``settings`` are what it was begun with; ``machines`` where it
-    was measured, each once; ``notes`` what was done otherwise, with how often. ``results`` are studies with what they
-    measured. ``fingerprints`` are those of networks and test images, by name. ``state`` is ``None`` for results without
-    their store.
+    ``table`` has all measurements and failures; ``settings`` are those at its start; ``machines`` are those that
+    measured it, each once; ``notes`` are deviations, with their counts. ``results`` are studies with their
+    measurements. ``fingerprints`` are those of networks and test images, by name. ``state`` is ``None`` for results
+    without their store.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Say what it is called: its folder."""
+        """Return its name: that of its folder."""
         return self.path.resolve().name or str(self.path)
 
 
@@ -98,7 +98,7 @@ def read(folder: str | Path) -> Run:
 
 
 def _fingerprints(store: Store, records: Mapping[str, Record]) -> dict[str, frozenset[str]]:
-    """Return the fingerprints of what was stitched and scored, by name; those of controls are of other things."""
+    """Return the fingerprints of stitched networks and scored images, by name, without those of controls."""
     found: dict[str, set[str]] = {}
     for trial in store.plans.trials():
         known = records.get(trial.key, {}).get("decided_by")

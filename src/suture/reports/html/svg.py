@@ -62,7 +62,7 @@ def draw(figure: Figure, label: str, prefix: str) -> str:
 
 
 def _tidy(parent: Element, referred: set[str], prefix: str) -> None:
-    """Drop what a page does not need, shorten numbers, and make styles attributes and known ids classes."""
+    """Drop elements that a page does not need, shorten numbers, and make styles attributes and known ids classes."""
     kept: list[Element] = []
     for one in parent:
         if one.tag in ("metadata", "style"):

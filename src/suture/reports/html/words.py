@@ -1,4 +1,4 @@
-"""What a report says of a run in words: what was asked, the verdict, what it cost, and how to repeat it."""
+"""The sentences of a report on a run: the question, the verdict, the cost, and how to repeat it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ MARKED = ("reproduced", "not reproduced", "undecided")  #: words of a table that
 
 
 def lay_words(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> dict[str, Any]:
-    """Return what the template needs for a table of words; ``claims`` stand below each other on narrow pages."""
+    """Return the template's values for a table of words; ``claims`` stand below each other on narrow pages."""
     return {"caption": caption, "headings": headings, "rows": rows, "kind": kind, "marks": MARKED}
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A mark of a strip: its letter, what it is called in the style sheet, and the answer in words."""
+    """A mark of a strip: its letter, its name in the style sheet, and the answer in words."""
 
     glyph: str
     kind: str
@@ -66,7 +66,7 @@ def title(table: pd.DataFrame) -> str:
 
 
 def say_asked(table: pd.DataFrame, question: str = "") -> str:
-    """Say what was asked, in a sentence or two; the ``question`` is the usual one unless it is given."""
+    """Describe the question of a run, in a sentence or two; ``question`` replaces the usual one."""
     senders, receivers = networks(table)
     plain = table[table["control"] == ""]
     seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
@@ -85,7 +85,7 @@ def say_asked(table: pd.DataFrame, question: str = "") -> str:
 
 
 def settings(table: pd.DataFrame) -> Facts:
-    """Name what was asked for."""
+    """Return the settings of a run."""
     senders, receivers = networks(table)
     plain = table[table["control"] == ""]
     used = plain if len(plain) else table
@@ -178,7 +178,7 @@ def machines(found: Sequence[Record]) -> Facts:
 
 
 def seeds(table: pd.DataFrame) -> Facts:
-    """Return the seeds, by what they are of."""
+    """Return the seeds, by their kind."""
     of = {"network_seed": "of the networks", "seed": "of the stitches"}
     held = {
         what: sorted({int(seed) for seed in table[column].dropna()}) for column, what in of.items() if column in table
@@ -187,7 +187,7 @@ def seeds(table: pd.DataFrame) -> Facts:
 
 
 def state(run: Run) -> str:
-    """Say what is not measured yet, if there is something."""
+    """Describe the missing measurements, if there are any."""
     if run.state is None or run.state.complete:
         return ""
     said = f"{run.state.measured} of {say_count(run.state.planned, 'trial')} measured, {run.state.missing} missing"

@@ -1,1 +1,1 @@
-"""What a terminal shows: rich tables and sentences."""
+"""Output for a terminal: rich tables and sentences."""

@@ -39,7 +39,7 @@ def curve_table(shown: Curve, width: int = 80, fits: Sequence[str] = ()) -> Tabl
 
 
 def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
-    """Show a mark for each question at each cut, and what the marks mean; nothing if nothing was asked.
+    """Show a mark for each question at each cut, and a legend of the marks; nothing if nothing was asked.
 
     Where the names of the cuts have no room, the questions stand beside them instead.
     """
@@ -64,7 +64,7 @@ def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
 
 
 def live_table(tables: Sequence[pd.DataFrame], width: int) -> RenderableType:
-    """Show what is known so far of a curve: of its previews, the coarsest first, and of the run itself.
+    """Show the results of a curve so far: of its previews, the coarsest first, and of the run itself.
 
     Each seam is shown by the last of them that has all trials that the one before has. Raises ``DataError`` if that is
     not enough for a table.
@@ -83,7 +83,7 @@ def live_table(tables: Sequence[pd.DataFrame], width: int) -> RenderableType:
 
 
 def natural_width(table: Table) -> int:
-    """Return the characters that a table takes if it may; for a terminal called dumb, rich would answer 80."""
+    """Return the natural width of a table in characters; for a dumb terminal, rich would answer 80."""
     return Console(width=10_000, force_terminal=False).measure(table).maximum
 
 
@@ -159,7 +159,7 @@ def written(value: float, percent: bool) -> str:
 
 
 def curve_heading(shown: Curve) -> str:
-    """Say what the table of a curve shows, in which units."""
+    """Describe the table of a curve, and its units."""
     parents = " and ".join(
         f"{getattr(shown, role)} alone {written(shown.parent(role), shown.percent)}"
         for role in ("sender", "receiver")
@@ -181,14 +181,14 @@ def curve_heading(shown: Curve) -> str:
 
 
 def preview_heading(shown: Curve) -> str:
-    """Say what a preview is, and that it is no more."""
+    """Describe a preview, and its limits."""
     first = shown.table.iloc[0]
     on = f"fitted on {first['fit_data']} and scored on {first['score_data']}"
     return f"Preview by {_name_fit(shown.table)}, {on}: it shows where the lines will lie, and answers nothing"
 
 
 def _name_fit(rows: pd.DataFrame) -> str:
-    """Name the fit of some rows; that of a preview which takes no step by what it is."""
+    """Name the fit of some rows; a preview that takes no step is called a closed form."""
     fit = str(rows["fit"].iloc[0])
     return "closed form" if fit == "Quick(steps=0)" else fit
 
@@ -210,7 +210,7 @@ def cuts_table(cuts: "Cuts") -> Table:
 
 
 def dropped_table(cuts: "Cuts") -> Table:
-    """Show a row per tensor that is no cut, and why."""
+    """Show a row per tensor that is not a cut, with the reason."""
     return lay_out(("not a cut", "reason"), cuts.dropped.items())
 
 
@@ -230,7 +230,7 @@ def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
 
 
 def trait_heading(found: Onset) -> str:
-    """Say what the table of shares shows."""
+    """Describe the table of shares."""
     return (
         f"{found.trait}: what the stitched network conveys of the difference between {found.carrier} (100 %) and "
         f"{found.reference} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it;\n"
@@ -247,7 +247,7 @@ def trait_record(found: Onset) -> dict[str, Any]:
 
 
 def trait_table(found: Onset) -> Table:
-    """Show a row per cut of the carrier: what it conveys each way, in %, and the control without the trait does."""
+    """Show a row per cut of the carrier: the shares it conveys each way, in %, and those of the control without it."""
     ways = (found.sending, found.receiving)
     cuts = dict.fromkeys((*found.sending.cuts, *found.receiving.cuts))
     headings = ("cut", *(f">{' → '.join(found.ends(way))}" for way in ways), f">{found.control}")

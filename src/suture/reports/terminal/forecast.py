@@ -11,7 +11,7 @@ from suture.runs.progress import clock
 
 
 def forecast_table(forecast: Forecast) -> Table:
-    """Show what is left of a plan and what it takes, with the budgets beside it: a line for each, at 80 columns."""
+    """Show the rest of a plan and its cost, with the budgets beside it: a line for each, at 80 columns."""
     made = Table.grid(padding=(0, 3), pad_edge=False)
     made.add_column(style="bold", no_wrap=True)
     made.add_column(justify="right", no_wrap=True)
@@ -22,13 +22,13 @@ def forecast_table(forecast: Forecast) -> Table:
 
 
 def record(forecast: Forecast) -> dict[str, object]:
-    """Return what a forecast says, as plain values: times in seconds, sizes in bytes."""
+    """Return a forecast as plain values: times in seconds, sizes in bytes."""
     computed = {"left": forecast.left, "seconds": forecast.seconds, "ram": forecast.ram}
     return asdict(forecast) | computed
 
 
 def _lines(forecast: Forecast) -> list[tuple[str, str, str]]:
-    """Return rows of what, how much, and what there is to say of it."""
+    """Return rows of a quantity, its amount, and a remark."""
     again = forecast.trials - forecast.distinct
     lines = [("trials", f"{forecast.trials:,}", f"{again:,} of them the same as another" if again else "")]
     if forecast.done:

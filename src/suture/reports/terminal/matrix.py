@@ -22,7 +22,7 @@ _LABEL = 30  #: letters of a sender's cut, after which it is folded
 
 
 def matrix_heading(shown: Matrix) -> str:
-    """Say what the table of a matrix shows, in which units."""
+    """Describe the table of a matrix, and its units."""
     units = "in %" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
     table = shown.table[shown.table["score"] == shown.score]
     used = table.sort_values("control", kind="stable").iloc[0]
@@ -46,10 +46,10 @@ def matrix_heading(shown: Matrix) -> str:
 
 
 def matrix_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
-    """Show the cells of every pair of networks, and below them what has one value per receiver cut.
+    """Show the cells of every pair of networks, and below them the measurements with one value per receiver cut.
 
-    ``width`` is that of the screen, in characters; a wide matrix is broken into as many as three tables. What has no
-    room there is not shown, and it is said so.
+    ``width`` is that of the screen, in characters; a wide matrix is broken into as many as three tables. Tables that do
+    not fit are left out, and a line says so.
     """
     pairs = [(sender, receiver) for sender in shown.senders for receiver in shown.receivers]
     parts: list[Table | str] = []
@@ -184,7 +184,7 @@ def _mean(value: float, column: str, shown: Matrix) -> str:
 
 
 def similarity_heading(similarities: pd.DataFrame) -> str:
-    """Say what similarities are shown, and on how many images. Raises ``DataError`` if the table is none."""
+    """Describe the similarities, and the number of images. Raises ``DataError`` for any other table."""
     check_similarities(similarities)
     first = similarities.iloc[0]
     how = {"pixels": "a position of a map is a sample", "mean": "an image is a sample, its mean over positions"}

@@ -1,4 +1,4 @@
-"""What a person wants to know of a store, for the terminal: how far its run is, and what is damaged."""
+"""Reports on a store for the terminal: the progress of its run, and damaged files."""
 
 import shlex
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _PATHS = 8  #: paths with one and the same problem that are shown
 
 
 def status_text(status: Status, width: int = 80) -> str:
-    """Say how far a run is, what it takes on the disk, what failed, and how to go on.
+    """Describe the progress of a run, its size on the disk, its failures, and how to continue it.
 
     ``width`` is that of the screen, in characters; a command longer than that is broken as a shell reads it.
     """
@@ -53,7 +53,7 @@ def _how_far(status: Status) -> str:
 
 
 def going_on(status: Status, width: int = 80) -> str:
-    """Say how to go on with a run: with what is missing, else with what failed; empty if there is nothing."""
+    """Say how to continue a run: with missing trials, else with failed ones; empty if there are none."""
     if not status.planned or (status.complete and not status.failed):
         return ""
     if status.command is None:
@@ -90,7 +90,7 @@ def status_record(status: Status) -> dict[str, Any]:
 
 
 def findings_text(findings: Sequence[Finding], folder: Path) -> str:
-    """Say what is damaged, and what to do: a paragraph per kind of damage, with the first of its places."""
+    """Describe damaged files and their remedies: a paragraph per kind of damage, with the first of its places."""
     kinds: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         kinds.setdefault((finding.problem, finding.remedy), []).append(finding)

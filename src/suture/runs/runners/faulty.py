@@ -54,5 +54,5 @@ class Faulty(Runner):
             given += 1
 
     def fails(self, task: Job) -> bool:
-        """Whether a task is one of those that fail."""
+        """Return whether a task is one of those that fail."""
         return derive_seed("unruly", self.seed, task.key) / 2**63 < self.failing

@@ -196,7 +196,7 @@ class _Worker:
                 self.pipe.send(self.payload)
 
     def listen(self, queue: Queue) -> Outcome | None:
-        """Hear what it says, and answer or tell the queue; return the outcome if the task is done, or cannot be.
+        """Read a message of the worker, and answer it or pass it to the queue; return the outcome of a task that ended.
 
         Raises ``RunnerError`` if it cannot start, because trying again would not help.
         """
@@ -252,7 +252,7 @@ _PROGRAM = "import json, sys; sys.path[:] = sys.argv[2:]; from suture.runs.runne
 
 
 def work(pipe: int, parent: int, scratch: str, ram: int, disk: int, sharing: int) -> None:
-    """Do what the driver sends, until it is gone; so many processes share a GPU, if there is one."""
+    """Do the tasks that the driver sends, until it is gone; ``sharing`` workers share a GPU, if there is one."""
     driver = Connection(pipe)
     os.set_inheritable(pipe, False)  # so that no program that a task starts keeps it open
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
@@ -281,7 +281,7 @@ def work(pipe: int, parent: int, scratch: str, ram: int, disk: int, sharing: int
 
 
 def _leave_with(parent: int) -> None:
-    """End this process when its driver has gone, even in the middle of a task: nobody would hear of it."""
+    """End this process when its driver has gone, even in the middle of a task: nobody would receive its result."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

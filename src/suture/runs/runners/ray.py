@@ -55,13 +55,13 @@ class Ray(Runner):
 
     ``address`` is ``"host:6379"``, ``"ray://host:10001"``, or ``"auto"`` for a cluster that this machine belongs to. By
     default it is the cluster that this process is connected to already (by ``ray.init`` with what it needs there, such
-    as a ``runtime_env``), else one of this machine's cores, which ends with the run. What trials consist of must be
+    as a ``runtime_env``), else one of this machine's cores, which ends with the run. The parts of trials must be
     importable on every node, or defined in the script itself.
 
-    ``cpus_per_trial`` and ``gpus_per_trial`` are what Ray sets aside for a trial, which computes with one thread. With
-    ``gpus_per_trial=0.25`` four trials share a GPU, and each puts its networks there. A trial whose worker or node dies
-    is begun again, at most ``retries`` times. ``disk`` is each node's budget for activations, as for ``Local``: on this
-    machine they lie in the store, on others in Ray's own folder of the session.
+    ``cpus_per_trial`` and ``gpus_per_trial`` are the resources that Ray sets aside for a trial, which computes with one
+    thread. With ``gpus_per_trial=0.25`` four trials share a GPU, and each puts its networks there. A trial whose worker
+    or node dies is begun again, at most ``retries`` times. ``disk`` is each node's budget for activations, as for
+    ``Local``: on this machine they lie in the store, on others in Ray's own folder of the session.
     """
 
     address: str | None = None
@@ -83,11 +83,11 @@ class Ray(Runner):
 
     @property
     def device(self) -> str | None:
-        """Where trials run if nothing else is said: on a GPU, if Ray sets one aside."""
+        """The default device of trials: a GPU, if Ray sets one aside."""
         return "cuda" if self.gpus_per_trial else None
 
     def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Ray":
-        """Return itself. Raises ``RunnerError`` if Ray is not there, or would not give trials what they run on."""
+        """Return itself. Raises ``RunnerError`` if Ray is not there, or would give trials no device to run on."""
         check_address(self.address)
         networks = {network.name: network.device for trial in trials for network in trial.seam.networks}
         wanted = {"every trial": parse_device(device)} if device is not None else networks
@@ -105,14 +105,14 @@ class Ray(Runner):
 
     @property
     def needed(self) -> dict[str, float]:
-        """What one trial takes, as Ray calls it."""
+        """The resources of one trial, by Ray's names."""
         return {"CPU": self.cpus_per_trial, "GPU": self.gpus_per_trial}
 
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
         """Do the tasks on the cluster.
 
-        Raises ``RunnerError`` if there is no cluster, if none of its nodes has what a trial takes, or if a node has
-        other versions than this machine.
+        Raises ``RunnerError`` if there is no cluster, if none of its nodes has the resources of a trial, or if a node
+        has other versions than this machine.
         """
         running: dict[Any, Job] = {}
         with connect(self.address, self.retries) as ray:
@@ -155,7 +155,7 @@ class Ray(Runner):
                     ray.cancel(ref, force=True)
 
     def _outcome(self, ray: Any, ref: Any, task: Job) -> Outcome:
-        """Return what a task gave. Raises ``RunnerError`` if its worker is not what it should be, or Ray has died."""
+        """Return a task's outcome. Raises ``RunnerError`` if its worker differs from this machine, or Ray has died."""
         try:
             outcome: Outcome = ray.get(ref)
             return outcome
@@ -174,7 +174,7 @@ class Ray(Runner):
 
 @dataclass(frozen=True)
 class Driver:
-    """The process that began the run: its import path, what must be the same on every node, and where it caches."""
+    """The process that began the run: its import path, the versions that every node must match, and its cache."""
 
     path: tuple[str, ...]
     versions: Mapping[str, str]
@@ -230,7 +230,7 @@ def _do(payload: Payload, parts: Mapping[str, Any], driver: Driver) -> Outcome:
 
 
 def import_ray() -> Any:
-    """Give the module ``ray``. Raises ``RunnerError`` if it is not installed."""
+    """Return the module ``ray``. Raises ``RunnerError`` if it is not installed."""
     try:
         import ray
     except ImportError as error:
@@ -271,7 +271,7 @@ def _check_answer(address: str) -> None:
     except ValueError:
         host, port = None, None
     if host is None or port is None or "/" in found.removeprefix("ray://"):
-        raise RunnerError(f"'{address}' is no address of Ray; give 'host:6379', 'ray://host:{CLIENT_PORT}' or 'auto'")
+        raise RunnerError(f"'{address}' is not an address of Ray; give 'host:6379', 'ray://host:{CLIENT_PORT}', 'auto'")
     host = host if client else services.resolve_ip_for_localhost(host)  # as Ray will
     try:
         with socket.create_connection((host, port), PATIENCE) as connection:
@@ -279,7 +279,7 @@ def _check_answer(address: str) -> None:
                 connection.sendall(_PREFACE)
                 with connection.makefile("rb") as answer:
                     if answer.read(9)[3:4] != bytes([_SETTINGS]):
-                        raise OSError("what answers there is not Ray; give the port of ray start, not the dashboard's")
+                        raise OSError("the server there is not Ray; give the port of ray start, not the dashboard's")
     except OSError as error:
         raise RunnerError(
             f"no cluster of Ray answers at '{address}' ({host}:{port}: {error}); start one with ray start --head "
@@ -289,7 +289,7 @@ def _check_answer(address: str) -> None:
 
 @contextmanager
 def connect(address: str | None, retries: int) -> Iterator[Any]:
-    """Give the module ``ray``, connected; a cluster that was there before, or a connection, is left as it was.
+    """Yield the module ``ray``, connected; a cluster that was there before, or a connection, is left as it was.
 
     Raises ``RunnerError`` if that fails.
     """
@@ -331,7 +331,7 @@ def _init(ray: Any, address: str | None, retries: int) -> None:
 
 
 def check_answers(ray: Any) -> bool:
-    """Return whether the head of the cluster can be reached, without which Ray says nothing of nodes.
+    """Return whether the head of the cluster can be reached, without which Ray reports no nodes.
 
     Raises ``RunnerError`` if this machine's own part of Ray has died: Ray fails what it is asked for, and seconds later
     ends this process without a word.
@@ -362,7 +362,7 @@ def count_slots(ray: Any, needed: Mapping[str, float]) -> int:
 
 
 def check_resources(ray: Any, needed: Mapping[str, float]) -> None:
-    """Raise ``RunnerError`` if no node has what one trial needs."""
+    """Raise ``RunnerError`` if no node has the resources that one trial needs."""
     if count_slots(ray, needed):
         return
     nodes = _nodes(ray)

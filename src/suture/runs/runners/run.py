@@ -78,7 +78,7 @@ def run(
 
 
 def write_plan(plan: Sequence[Trial], store: Store, command: str | None, extend: bool) -> None:
-    """Write into a store what a run is about to measure. Raises ``StoreError`` if the folder is another run's."""
+    """Write the plan of a run into a store before it starts. Raises ``StoreError`` if the folder is another run's."""
     settings = settings_of(plan)
     store.plans.check({trial.key for trial in plan}, settings, extend)
     store.plans.add([describe_trial(trial) for trial in plan], settings | _name_command(command))
@@ -96,7 +96,7 @@ def preview(
     """Measure trials that are shown before those of a run, and return their rows.
 
     They are ordinary trials, kept in the store under their keys and measured once, but no plan and no table of the
-    store has them, so nothing is concluded from them. Raises what ``run`` does.
+    store has them, so nothing is concluded from them. Raises the errors of ``run``.
     """
     runner, device = choose_runner(on, device)
     shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
@@ -124,8 +124,8 @@ def stitch(
     """Measure one seam, with its controls beside it in ``.controls``.
 
     ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; ``device`` is that of ``run``, and the other
-    settings are those of ``curve``. Raises what the plain trial raises; a control that fails is a ``Failure`` among the
-    controls.
+    settings are those of ``curve``. Raises the errors of the plain trial; a control that fails is a ``Failure`` among
+    the controls.
     """
     settings = Settings.of(stitch, fit, scores, controls, seeds=(seed,))
     if device is not None:
@@ -140,7 +140,7 @@ def stitch(
 def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
     """Return the trials as a list. Raises ``DataError`` if there is something else in the plan, or nothing."""
     if isinstance(plan, Trial) or not isinstance(plan, Iterable):
-        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
+        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as those of curve or matrix")
     items = list(plan)
     for place, item in enumerate(items, start=1):
         if not isinstance(item, Trial):
@@ -162,7 +162,7 @@ def _name_command(command: str | None) -> Record:
 
 @final
 class Work(StoredQueue):
-    """The queue of a run: its trials, and what is known of them."""
+    """The queue of a run: its trials, and their results so far."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Work(StoredQueue):
         self.begin(shown, len(self.trials), "trial")
 
     def learn(self, task: Job, record: Record) -> None:
-        """Take in what is known of a trial."""
+        """Take in the record of a trial."""
         self.records[task.key] = record
 
     def keep(self, task: Job, outcome: Outcome) -> None:
@@ -244,7 +244,7 @@ class Work(StoredQueue):
     # --- going on -----------------------------------------------------------------------------------------------------
 
     def deepen(self) -> bool:
-        """Plan every trial that has not converged once more, with more work allowed; say if any is to be measured."""
+        """Plan again every trial that has not converged, with more work allowed; return whether there are any."""
         while fresh := self._find_deeper():
             described = [
                 replace(trial, key=fresh[last].key, deepens=last)
@@ -264,7 +264,7 @@ class Work(StoredQueue):
         return False
 
     def _find_deeper(self) -> dict[str, Trial]:
-        """The trials that go on with those that have not converged, by the keys of these."""
+        """Return the trials that go on with those that have not converged, by the keys of these."""
         found = {}
         for key, trial in self.trials.items():
             fit = trial.fit.deepened()
@@ -274,21 +274,21 @@ class Work(StoredQueue):
         return found
 
     def _ends(self, key: str) -> list[str]:
-        """The keys of a trial and of those that go on with it, as far as they are planned or measured."""
+        """Return the keys of a trial and of those that go on with it, as far as they are planned or measured."""
         found = [key]
         while (deeper := self.deeper.get(found[-1])) is not None and deeper in self.trials.keys() | self.records.keys():
             found.append(deeper)
         return found
 
     def _find_shown(self, key: str) -> str:
-        """The key of the deepest that was measured, of a trial and those that go on with it; its own if none was."""
+        """Return the key of the deepest measured one of a trial and its continuations; its own if none was."""
         measured = [end for end in self._ends(key) if self.records.get(end, {}).get("status") == "ok"]
         return measured[-1] if measured else key
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def table(self) -> pd.DataFrame:
-        """The rows of all that is known; what was planned twice, under the same names, stands once."""
+        """Return the rows of all results so far; trials planned twice, under the same names, appear once."""
         known = (trial for trial in self.rows if trial.key in self.records)
         known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
         once = {(trial.key, *told_by(trial.labels).values()): trial for trial in known}
@@ -302,7 +302,7 @@ class Work(StoredQueue):
                 save(self.store.table(self.records), self.store.path / TABLE)
 
     def say_so_far(self) -> str:
-        """How much is done, in words."""
+        """Return the progress in words."""
         planned = self.trials.keys()
         measured = {key for key, record in self.records.items() if record["status"] == "ok"}
         failed = len(planned & self.records.keys() - measured)

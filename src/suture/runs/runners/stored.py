@@ -23,7 +23,7 @@ from suture.runs.store.store import Locks, Store
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that was interrupted; it says how much is done and how to continue."""
+    """A run that was interrupted; the message has the progress and how to continue."""
 
 
 class StoredQueue(ABC):
@@ -38,7 +38,7 @@ class StoredQueue(ABC):
         self.running: dict[str, Job] = {}
 
     def begin(self, shown: Progress, total: int, noun: str) -> None:
-        """Tell ``shown`` how many there are, and how many of them are known already."""
+        """Report to ``shown`` how many tasks there are, and how many of them are known already."""
         self.shown = shown
         shown.begin(total, total - len(self.todo), noun)
 
@@ -50,10 +50,10 @@ class StoredQueue(ABC):
 
     @abstractmethod
     def say_so_far(self) -> str:
-        """Say how much is done, and where it is kept."""
+        """Describe the progress, and where the results are kept."""
 
     def can_start(self, task: Job) -> bool:
-        """Return whether a task may begin, by what is known and what is running."""
+        """Return whether a task may begin, given the results so far and the running tasks."""
         return True
 
     def complete(self, task: Job) -> Job:
@@ -79,11 +79,11 @@ class StoredQueue(ABC):
         return None
 
     def _claim(self, task: Job) -> bool:
-        """Take the lock of a task, if it may begin; say whether it is ours."""
+        """Take the lock of a task, if it may begin; return whether it is ours."""
         return self.can_start(task) and (self.locks is None or self.locks.take(task.key))
 
     def _release(self, task: Job, record: Record) -> None:
-        """Give back the lock of a task that is done, and tell ``shown``."""
+        """Give back the lock of a task that is done, and report it to ``shown``."""
         if self.locks is not None:
             self.locks.give_back(task.key)
         self.shown.done(task.where, record.get("error"))
@@ -94,12 +94,12 @@ class StoredQueue(ABC):
 
     @property
     def left(self) -> int:
-        """How many tasks were not yet taken."""
+        """The number of tasks that were not yet taken."""
         return len(self.todo)
 
     @property
     def exhausted(self) -> bool:
-        """Whether there is nothing more, not even after what is running."""
+        """Whether no task is left, not even after the running ones."""
         return not (self.running and self.todo) and not any(map(self.can_start, self.todo.values()))
 
     def keep(self, task: Job, outcome: Outcome) -> None:
@@ -150,9 +150,9 @@ def choose_runner(on: Runner | None, device: str | None) -> tuple[Runner, str | 
 
 
 def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lambda: False) -> None:
-    """Let a runner do all tasks of a queue, and then those that ``more`` adds, as long as it says that it did.
+    """Let a runner do all tasks of a queue, and then those that ``more`` adds, as long as it returns true.
 
-    Raises ``Interrupted`` for an interruption at the keyboard, and what the runner raises, with how to continue.
+    Raises ``Interrupted`` for an interruption at the keyboard, and the errors of the runner, with how to continue.
     """
     go_on = f"go on with: {queue.command}" if queue.command is not None else "the same call goes on from there"
     try:
@@ -175,7 +175,7 @@ def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lamb
 
 @contextmanager
 def _scratch(store: Store | None) -> Iterator[Path]:
-    """Give a folder for what may be lost: the store's, or one that is removed afterwards."""
+    """Yield a folder for files that may be lost: the store's, or one that is removed afterwards."""
     if store is not None:
         yield store.activations
         return

@@ -1,9 +1,9 @@
-"""What runs, and what runs it.
+"""Tasks, and the runners that execute them.
 
 A *task* is a piece of work with a key: measuring a trial, or a job of another package's, such as training a network. It
-gives an *outcome* of plain values and tensors, which means the same in every process and on every machine. A *queue*
-says which task may begin now. A *runner* takes tasks from a queue until there are no more, and gives their outcomes in
-the order in which they end. What is kept, and where, neither a runner nor a task knows.
+returns an *outcome* of plain values and tensors, which means the same in every process and on every machine. A *queue*
+decides which task may begin now. A *runner* takes tasks from a queue until there are no more, and gives their outcomes
+in the order in which they end. Neither a runner nor a task knows which results are kept, or where.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from suture.runs.store.store import TRIALS
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task gave: a record of plain values, as JSON has them, and tensors, as safetensors has them.
+    """The result of a task: a record of plain values, as JSON has them, and tensors, as safetensors has them.
 
     The record has at least ``status``, ``ok`` or ``failed``, and a failed one ``error`` and ``traceback``.
     """
@@ -44,7 +44,7 @@ class Job(ABC):
 
     @property
     def device(self) -> str | None:
-        """Where it is done; ``None`` is where its networks are."""
+        """The device of the task; ``None`` is that of its networks."""
         return None
 
     @property
@@ -55,7 +55,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """What it is, in words."""
+        """The description of the task, in words."""
 
     @abstractmethod
     def run(self, activations: Activations) -> Outcome:
@@ -72,7 +72,7 @@ class Job(ABC):
         return self.on(f"cuda:{number % count}")
 
     def share(self, scratch: Path) -> float | None:
-        """Return how much of it is done, from 0 to 1, if its files in the scratch folder tell."""
+        """Return its finished share, from 0 to 1, if its files in the scratch folder show it."""
         return None
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Measuring(Job):
 
 
 class Queue(Protocol):
-    """What is to be done."""
+    """The tasks that are left to do."""
 
     def take(self) -> Job | None:
         """Take a task that may begin now; ``None`` if there is none."""
@@ -139,7 +139,7 @@ class Queue(Protocol):
 
     @property
     def left(self) -> int:
-        """How many tasks are known of that were not yet taken."""
+        """The number of known tasks that were not yet taken."""
 
     def hear(self, task: Job, phase: str) -> None:
         """Hear the current stage of a task, in words."""
@@ -153,7 +153,7 @@ class Runner(ABC):
 
     @property
     def device(self) -> str | None:
-        """Where tasks run if nothing else is said; ``None`` is where their networks are."""
+        """The default device of tasks; ``None`` is that of their networks."""
         return None
 
     def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Runner":
@@ -165,9 +165,9 @@ class Runner(ABC):
 
     @abstractmethod
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
-        """Take tasks until the queue is exhausted; give each with its outcome as soon as that is there.
+        """Take tasks until the queue is exhausted; yield each with its outcome as soon as it is there.
 
         The queue is asked again after every outcome, since that may allow more to begin. ``scratch`` is a folder on
-        this machine for what may be lost, such as activations. Closing the generator, or an interruption, stops all
-        work within seconds.
+        this machine for files that may be lost, such as activations. Closing the generator, or an interruption, stops
+        all work within seconds.
         """

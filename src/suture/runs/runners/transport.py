@@ -1,4 +1,4 @@
-"""How work goes to other processes.
+"""Transport of work to other processes.
 
 A task is pickled as a few hundred bytes, a *payload*, in which every network and all samples are named by a key: the
 payload's *parts*. A part travels once to each process, when a payload first refers to it. What a script or a notebook
@@ -47,7 +47,7 @@ Refer = Callable[[object], str | None]  # the key to send instead of a thing, if
 
 @dataclass(frozen=True)
 class Payload:
-    """Something pickled; ``parts`` are the keys of all networks, samples and images that it refers to."""
+    """A pickled object; ``parts`` are the keys of all networks, samples and images that it refers to."""
 
     content: bytes
     parts: tuple[str, ...]
@@ -100,7 +100,7 @@ class Packer:
             raise _refuse(str(getattr(thing, "where", type(thing).__name__)), error) from error
 
     def part(self, key: str) -> bytes:
-        """Give a part of a packed payload, made when it is first asked for.
+        """Return a part of a packed payload, made when it is first asked for.
 
         Raises ``RunnerError`` if it is a network that cannot be pickled.
         """
@@ -117,7 +117,7 @@ class Unpacker:
         self._kept: dict[str, object] = {}
 
     def unpack(self, payload: Payload) -> object:
-        """Give what was packed. Raises ``NetworkError`` if a network is not, bit for bit, the one that was sent."""
+        """Return the packed object. Raises ``NetworkError`` if a network is not, bit for bit, the one that was sent."""
         return _unpickle(payload.content, self._part)
 
     def _part(self, key: str) -> object:
@@ -196,7 +196,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles what pickle alone cannot, or does badly; what ``refer`` gives a key for is replaced by the key."""
+    """Pickles objects that pickle cannot, or handles badly; one for which ``refer`` returns a key becomes that key."""
 
     def __init__(self, stream: io.BytesIO, refer: Refer) -> None:
         super().__init__(stream)
@@ -238,9 +238,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _by_value_unless_importable(name: str | None) -> None:
-    """Have cloudpickle send what a module defines with its code, if the module was made by hand and cannot be imported.
+    """Have cloudpickle send a module's definitions as code, if the module was made by hand and cannot be imported.
 
-    So are those that model strings make of files. It does so itself with what the main program defines.
+    Modules that model strings make of files are of this kind. Definitions of the main program it sends as code itself.
     """
     module = sys.modules.get(name or "")
     if module is not None and name != "__main__" and getattr(module, "__spec__", None) is None:

@@ -1,4 +1,4 @@
-"""Read and write the files of a store; a file is written whole or not at all, and errors say what to do."""
+"""Reading and writing the files of a store: a file is written whole or not at all, and errors name a remedy."""
 
 import json
 import os
@@ -46,7 +46,9 @@ def read(path: Path, *names: str) -> dict[str, Any]:
     try:
         return from_json(path.read_bytes(), *names)
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path} is damaged ({error}); 'suture verify' on the run's folder says what to do") from error
+        raise StoreError(
+            f"{path} is damaged ({error}); 'suture verify' on the run's folder lists the remedies"
+        ) from error
 
 
 def write(path: Path, content: str) -> None:

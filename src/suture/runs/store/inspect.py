@@ -1,9 +1,9 @@
-"""Look at a store from outside: how far its run is, and whether what it keeps is sound.
+"""Inspection of a store from outside: the progress of its run, and damaged files.
 
 Nothing here needs the run to be over, nor the networks or the data that it was made with. ``verify`` reads every file
-of every result and compares it with the SHA-256 written beside it or in it, so it finds whatever a disk, a copy or a
-hand has altered. It changes nothing: a run does the same with each result before it takes it for known, and measures
-again what is damaged, and what read activations that are.
+of every result and compares it with the SHA-256 written beside it or in it, so it finds changes by a disk, a copy or a
+person. It changes nothing. A run checks each result in the same way before using it, and measures again the trials
+whose result is damaged, or which read damaged activations.
 """
 
 import os
@@ -27,11 +27,11 @@ _AGAIN = {TRIALS: "the next run measures it again", NETWORKS: "the next run trai
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is. Trials that are one in what they measure count once; sizes are in bytes.
+    """The progress of a run. Trials with the same measurement count once; sizes are in bytes.
 
-    ``missing`` are those neither measured nor failed, ``running`` is how many pieces of work living processes are at.
+    ``missing`` are those neither measured nor failed, ``running`` counts the pieces of work of living processes.
     ``errors`` counts distinct messages; ``command`` is the command line that began the run, if one did; ``outdated``
-    says which parts it was measured by that have another version now, empty if none has.
+    names the parts used by its measurements that have another version now; it is empty if none has.
     """
 
     path: Path
@@ -49,13 +49,13 @@ class Status:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of what was planned is left to do, though some may have failed."""
+        """Whether no planned trial is left to do, though some may have failed."""
         return bool(self.planned) and not self.missing
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a store that is not what was written; ``trials`` are those that read it, in words."""
+    """Something in a store that has changed since it was written; ``trials`` are those that read it, in words."""
 
     path: Path
     problem: str
@@ -64,7 +64,7 @@ class Finding:
 
 
 def status(folder: str | Path) -> Status:
-    """Say how far the run in a folder is. Raises ``StoreError`` if it is no store, or its plans are damaged."""
+    """Return the progress of a folder's run. Raises ``StoreError`` if it is not a store, or its plans are damaged."""
     store = Store(folder)
     planned = {trial.key for trial in store.plans.trials()}
     failures = store.failures()
@@ -108,9 +108,9 @@ def _sizes(path: Path) -> tuple[dict[str, int], float]:
 
 
 def verify(folder: str | Path) -> tuple[Finding, ...]:
-    """Read everything that a store keeps, and name what is damaged; in a sound store that is nothing.
+    """Read everything that a store keeps, and return a finding for each damage; none in a sound store.
 
-    Raises ``StoreError`` if the folder is no store, or of a format that this version does not read.
+    Raises ``StoreError`` if the folder is not a store, or of a format that this version does not read.
     """
     store = Store(folder)
     plans, labels = _check_plans(store.path)
@@ -133,7 +133,9 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
         try:
             labels |= {trial["key"]: trial["labels"] for trial in read(plan, "trials")["trials"]}
         except StoreError:
-            found.append(Finding(plan, "is not what was written; the table has no names for its trials", remedy))
+            found.append(
+                Finding(plan, "has changed since it was written; the table has no names for its trials", remedy)
+            )
     if not plans and any((path / TRIALS).glob("[!.]*")):
         problem = "holds no plan, so the table has no names for the trials that are measured"
         again = "start the run again: it writes the plan anew, and measures nothing twice"
@@ -142,7 +144,7 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
 
 
 def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Check results of a kind; say which trials read what is damaged."""
+    """Check results of a kind; yield findings that name the trials which read damaged files."""
     for folder in sorted((store.path / kind).glob("[!.]*")):
         damaged = store.find_damage(kind, folder.name)
         if not damaged:
@@ -172,7 +174,7 @@ def _check_activations(store: Store, labels: Mapping[str, Mapping[str, Any]]) ->
         keys = [key for key, read in readers.items() if name in read and key in labels]
         words = tuple(dict.fromkeys(_name_trial(labels[key]) for key in keys))
         remedy = "nothing to do: the next run computes it again, and measures again what read it"
-        yield Finding(store.activations / name, "is not what was written", remedy, trials=words)
+        yield Finding(store.activations / name, "has changed since it was written", remedy, trials=words)
 
 
 def _check_sealed(path: Path) -> Iterator[Finding]:
@@ -187,7 +189,7 @@ def _check_sealed(path: Path) -> Iterator[Finding]:
             continue
         except (DataError, OSError, ValueError):
             remedy = "'suture table' writes it anew" if file.name == TABLE else "delete it, and begin the run again"
-            yield Finding(file, "is not what was written", remedy)
+            yield Finding(file, "has changed since it was written", remedy)
 
 
 def _check_tensors(file: Path) -> None:
@@ -203,7 +205,7 @@ def _check_table(file: Path) -> None:
     read(file)
 
 
-#: What is written with its own hash, and how it is checked.
+#: Files written with their own hash, by suffix, and the function that checks them.
 _SEALED: dict[str, Callable[[Path], object]] = {
     ".json": lambda file: from_json(file.read_bytes()),
     ".parquet": _check_table,

@@ -12,9 +12,9 @@
     table.parquet              the rows of all that is measured, as of the last run that ended
 
 A trial's folder is written under another name, flushed to the disk and renamed, so that it is there whole or not at
-all, whoever is killed; ``done`` has the SHA-256 of each file, as ``sha256sum --check`` reads it. What is finished and
-sound is never written again, so any number of processes, on any machines that share the folder, may write one store;
-what is damaged counts as not measured.
+all, whoever is killed; ``done`` has the SHA-256 of each file, as ``sha256sum --check`` reads it. Results that are
+finished and sound are never written again, so any number of processes, on any machines that share the folder, may write
+one store; damaged results count as not measured.
 
 So that no trial is measured twice at once, each has a lock. It is the operating system's, on a file, and ends with the
 process that holds it, however that ends. On a shared folder it holds between machines if the file system passes locks
@@ -75,7 +75,7 @@ class Store:
     """A run's folder.
 
     ``Store(folder)`` opens one that is there; ``Store.make(folder)`` makes it if it is not. Raises ``StoreError``
-    if the folder is no store, or one of another format, ``OutputError`` if it cannot be written to.
+    if the folder is not a store, or is one of another format, ``OutputError`` if it cannot be written to.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -113,7 +113,7 @@ class Store:
         return self.path / "activations"
 
     def kept_activations(self) -> "ActivationFolder":
-        """The cached activations, to be looked at or removed."""
+        """Return the cached activations, to be looked at or removed."""
         from suture.core.activations.disk_cache import ActivationFolder
 
         return ActivationFolder(self.activations, 0)
@@ -121,7 +121,7 @@ class Store:
     # --- what was measured --------------------------------------------------------------------------------------------
 
     def finished(self, kind: str = TRIALS) -> set[str]:
-        """The keys of what is done."""
+        """Return the keys of finished results."""
         try:
             with os.scandir(self.path / kind) as found:
                 return {e.name for e in found if not e.name.startswith(".") and os.path.exists(os.path.join(e, DONE))}
@@ -129,11 +129,11 @@ class Store:
             return set()
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether that is done, and every file is what was written."""
+        """Return whether the result is finished, and every file is as it was written."""
         return not self.find_damage(kind, key)
 
     def find_damage(self, kind: str, key: str) -> dict[str, str]:
-        """The files of a result that are not what was written under this key, and what is wrong with each."""
+        """Return the files of a result that have changed since they were written, each with the damage."""
         wrong = find_damage(self.path / kind / key, kind)
         if not wrong:
             try:
@@ -143,7 +143,7 @@ class Store:
         return wrong
 
     def record(self, kind: str, key: str) -> Record:
-        """The record of what is done. Raises ``StoreError`` if it is damaged."""
+        """Return the record of a finished result. Raises ``StoreError`` if it is damaged."""
         names = ("status", "scores") if kind == TRIALS else ("status",)
         name = FILES[kind][0]
         try:
@@ -155,7 +155,7 @@ class Store:
         return found
 
     def tensors(self, kind: str, key: str) -> bytes:
-        """Its tensors, as the content of a safetensors file. Raises ``StoreError`` if they are damaged."""
+        """Return its tensors, as the content of a safetensors file. Raises ``StoreError`` if they are damaged."""
         return self._read(kind, key, FILES[kind][1])
 
     def _read(self, kind: str, key: str, name: str) -> bytes:
@@ -166,7 +166,7 @@ class Store:
         except (OSError, ValueError, LookupError) as error:
             raise self._damaged(kind, key, name, f"it cannot be read: {error!r}") from error
         if hashlib.sha256(content).hexdigest() != written:
-            raise self._damaged(kind, key, name, "it is not what was written")
+            raise self._damaged(kind, key, name, "it has changed since it was written")
         return content
 
     def _damaged(self, kind: str, key: str, name: str, reason: str) -> StoreError:
@@ -191,7 +191,7 @@ class Store:
             (self.activations / name).unlink(missing_ok=True)
 
     def find_readers(self, activations: Collection[str]) -> dict[str, list[str]]:
-        """The keys of the trials that read some of these files, and which of them each read."""
+        """Return the keys of the trials that read some of these files, and which of them each read."""
         found = {}
         for key in sorted(self.finished()):
             with suppress(StoreError):  # it is damaged itself
@@ -201,7 +201,7 @@ class Store:
         return found
 
     def trials(self, measured: Collection[str]) -> list[Described]:
-        """All trials that were planned, in order, but those that a deeper one among the ``measured`` keys replaces."""
+        """Return all planned trials, in order, without those that a deeper one among the ``measured`` keys replaces."""
         planned = self.plans.trials()
         replaced = {trial.deepens for trial in planned if trial.key in measured}
         ends = {trial.deepens: trial for trial in planned if trial.deepens}
@@ -214,20 +214,20 @@ class Store:
         return shown
 
     def failures(self, kind: str = TRIALS) -> dict[str, Record]:
-        """The records of what failed and has not been done since, by key."""
+        """Return the records of tasks that failed and have not succeeded since, by key."""
         keys = {path.stem for path in (self.path / "failed" / kind).glob("[!.]*.json")} - self.finished(kind)
         found = {key: self.failure(kind, key) for key in keys}
         return {key: record for key, record in found.items() if record is not None}
 
     def failure(self, kind: str, key: str) -> Record | None:
-        """The record of one that failed; ``None`` if there is none, or it cannot be read: then it is tried again."""
+        """Return the record of a failed task; ``None`` if it has none that can be read: then it is tried again."""
         try:
             return read(self.path / "failed" / kind / f"{key}.json", "status", "error")
         except StoreError:
             return None
 
     def table(self, known: Mapping[str, Record] | None = None) -> "pd.DataFrame":
-        """The table of all that was planned and is measured, or has failed, in the order of the plans.
+        """Return the table of all that was planned and is measured, or has failed, in the order of the plans.
 
         Records that are ``known``, by key, are not read again.
         """
@@ -243,7 +243,7 @@ class Store:
     # --- what may be lost ---------------------------------------------------------------------------------------------
 
     def find_removable(self) -> dict[Path, int]:
-        """The files of activations, and of images that workers share, with their bytes: a run makes them again."""
+        """Return the files of activations, and of images that workers share, with their sizes: a run remakes them."""
         found = (path for path in self.activations.glob("*.safetensors") if _REMOVABLE.fullmatch(path.name))
         return {path: path.stat().st_size for path in found}
 
@@ -258,7 +258,7 @@ class Store:
     # --- keeping it ---------------------------------------------------------------------------------------------------
 
     def keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
-        """Keep a result. What is finished already stays as it is; a failure gives way to a success.
+        """Keep a result. A finished one stays as it is; a failure gives way to a success.
 
         Raises ``OutputError`` if it cannot be written; if the disk is full, cached activations go first.
         """
@@ -306,7 +306,7 @@ class Store:
 
 
 def find_damage(folder: Path, kind: str) -> dict[str, str]:
-    """Return the files of a result that are not what was written, and what is wrong with each."""
+    """Return the files of a result that have changed since they were written, each with the damage."""
     try:
         written = _read_hashes(folder)
     except FileNotFoundError:
@@ -314,13 +314,13 @@ def find_damage(folder: Path, kind: str) -> dict[str, str]:
     except (OSError, ValueError):
         written = {}
     if not set(FILES[kind]) <= written.keys() <= {*FILES[kind], *ASIDE.values(), STATE}:
-        return {DONE: "is not what was written"}
+        return {DONE: "has changed since it was written"}
     wrong = {}
     for name, sha in written.items():
         try:
             with open(folder / name, "rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != sha:
-                    wrong[name] = "is not what was written"
+                    wrong[name] = "has changed since it was written"
         except OSError as error:
             wrong[name] = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
     return wrong
@@ -333,7 +333,7 @@ def _read_hashes(folder: Path) -> dict[str, str]:
 
 
 def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
-    """The files of a result, by name; the last says that all are there, with the SHA-256 of each."""
+    """Return the files of a result, by name; the last says that all are there, with the SHA-256 of each."""
     description, content = FILES[kind]
     files = {name: text(record[entry]).encode() for entry, name in ASIDE.items() if entry in record}
     files[description] = text({entry: value for entry, value in record.items() if entry not in ASIDE}).encode()
@@ -345,7 +345,7 @@ def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
 def _read_format(path: Path) -> int:
     if not (path / LABEL).is_file():
         there = (
-            f"is no folder of a run: it has no {LABEL}"
+            f"is not a folder of a run: it has no {LABEL}"
             if path.is_dir()
             else "is a file"
             if path.is_file()
@@ -399,7 +399,7 @@ class Plans:
             )
 
     def add(self, trials: Sequence[Described], settings: Mapping[str, Any]) -> None:
-        """Write down what a run is about to measure."""
+        """Write down the plan of a run before it starts."""
         entries = [{name: value for name, value in asdict(trial).items() if value != ""} for trial in trials]
         content: Record = {"settings": settings, "trials": entries}
         name = digest(json.dumps(entries, ensure_ascii=False))[:12]  # what is planned
@@ -409,7 +409,7 @@ class Plans:
                 write(self.folder / f"{number:04d}-{name}.json", to_json(content))
 
     def trials(self) -> list[Described]:
-        """All trials that were planned, in order, each once."""
+        """Return all planned trials, in order, each once."""
         found: dict[str, Described] = {}
         for plan in self._read():
             for entry in plan["trials"]:
@@ -429,11 +429,11 @@ class Plans:
         return {trial["key"] for plan in self._read() for trial in plan["trials"] if "deepens" not in trial}
 
     def settings(self) -> Record:
-        """What the first plan was made with."""
+        """Return the settings of the first plan."""
         return next((dict(plan["settings"]) for plan in self._read()), {})
 
     def command(self, left: Collection[str] = ()) -> str | None:
-        """The command that continues the run, if one began it: the last that planned something that is ``left``.
+        """Return the command that continues the run, if one began it: the last that planned something that is ``left``.
 
         ``left`` are keys of trials; if there are none, it is the last of all.
         """
@@ -458,7 +458,7 @@ def _to_words(value: object) -> str:
 
 
 def settings_of(trials: "Sequence[Trial]") -> Record:
-    """Return what tells one run from another, in words."""
+    """Return the settings that distinguish one run from another, in words."""
     plain = [trial for trial in trials if not trial.control] or trials
     words = [
         {
