@@ -95,7 +95,7 @@ _OF_NETWORKS = (
     ),
 )
 def compare(chosen: Namespace) -> int:
-    """Compute similarity indices of every pair of cuts of two networks, or of arrays in two files.
+    """Compare two networks' cuts, or two files of arrays, by indices.
 
     Compare every cut of a network with every cut of another by indices of similarity, on the same images, and train
     nothing. With --beside the values are put beside what stitching the two measured. Two files of arrays, samples ×

@@ -17,7 +17,7 @@ from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import positions
 from suture.measurement.scores.in_distribution import pool
-from suture.measurement.sides import Side, check_sizes, have_room
+from suture.measurement.sides import NamedLayers, check_sizes, have_room
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
@@ -39,7 +39,7 @@ def sides_of_networks(
     methods: Sequence[Index],
     activations: Activations | None,
     device: str | None,
-) -> tuple[tuple[Side, Side], str]:
+) -> tuple[tuple[NamedLayers, NamedLayers], str]:
     """Return the chosen cuts of two networks as layers, and the name of the samples. Raises as ``compare`` does."""
     for name, network in (("a", a), ("b", b)):
         remedy = "a network: Network(model, example=data.example), or two arrays (n, features)"
@@ -64,7 +64,7 @@ def sides_of_networks(
         _check_room(sides, of)
     layers = _layers(sides, of, samples_as, activations, methods)
     ours, theirs = (
-        Side(
+        NamedLayers(
             network.name,
             [cut.name for cut in cuts],
             [cut.depth for cut in cuts],

@@ -36,7 +36,7 @@ _REMEDY = "an array or tensor (n, features), or a mapping from names to such"
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class NamedLayers:
     """One side of a comparison: what it is called, and its layers, each with its name and its depth in (0, 1]."""
 
     name: str
@@ -93,7 +93,7 @@ def sides_of_arrays(
     methods: Sequence[Index] = (),
     device: str | None = None,
     names: tuple[str, str] | None = None,
-) -> tuple[Side, Side]:
+) -> tuple[NamedLayers, NamedLayers]:
     """Read arrays, or mappings from names to arrays, as the two sides of a comparison.
 
     Raises ``DataError`` naming the array that cannot be compared; see ``compare``.
@@ -128,7 +128,7 @@ def sides_of_arrays(
         for key, layer in read.items()
     }
     ours, theirs = (
-        Side(
+        NamedLayers(
             name,
             [*arrays],
             [(place + 1) / len(arrays) for place in range(len(arrays))],
