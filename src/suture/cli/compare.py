@@ -122,7 +122,8 @@ def compare(chosen: Namespace) -> int:
         data, networks = load_with_networks(chosen, [chosen.first, chosen.second])
         if chosen.beside is not None:
             _check_same(chosen.beside, networks.values())
-        found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings, **cuts_of(chosen))
+        settings |= cuts_of(chosen)
+        found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings)
     files = []
     if folder is not None:
         files += [tables.save(found, folder / SIMILARITIES)]

@@ -108,15 +108,17 @@ def directions(vectors: Any, shift: Any = None, names: Sequence[str] | None = No
     Read out as ``x · v + shift``, as a probe is, and written in along ``v``. Raises ``DataError`` for other shapes, and
     for numbers that are not finite.
     """
-    rows = torch.atleast_2d(_tensor("vectors", vectors))
-    off = torch.zeros(len(rows)) if shift is None else torch.atleast_1d(_tensor("shift", shift))
+    rows = _tensor("vectors", vectors)
+    rows = rows[None] if rows.ndim == 1 else rows
+    off = torch.zeros(len(rows)) if shift is None else _tensor("shift", shift).reshape(-1)
     if rows.ndim != 2 or off.shape != (len(rows),):
         raise DataError(
             f"vectors are {tuple(rows.shape)} and shifts {tuple(off.shape)}; give (features, width) and (features,)"
         )
 
     def encode(x: Tensor) -> Tensor:
-        return x.to(rows) @ rows.T + off.to(rows)
+        found: Tensor = x.to(rows) @ rows.T + off.to(rows)
+        return found
 
     return Dictionary(encode, lambda z: z.to(rows) @ rows, rows.shape[1], _name(names, len(rows)))
 
@@ -342,7 +344,8 @@ def tells(
         values = (left * right).sum((0, 1)) + constant
         errors = np.sqrt(len(told) / (len(told) - 1) * np.square(influence).sum(0))
         permuted = np.stack([(left * right[order]).sum((0, 1)) + constant for order in orders])
-        null = Null(*(torch.from_numpy(x) for x in (values[None], permuted[:, None], errors[None])), len(told) - 1)
+        tensors = [torch.from_numpy(x) for x in (values[None], permuted[:, None], errors[None])]
+        null = Null(tensors[0], tensors[1], tensors[2], len(told) - 1)
         known = calibrate(null, 1.0, distance=False)
         low, high = _interval(values, errors, len(told), measure, active.sum((0, 1)), active.shape[0] * active.shape[1])
         parts.append(
@@ -370,7 +373,7 @@ def _standardised(values: Floats) -> Floats:
     off = values - values.mean((0, 1))
     norm = np.sqrt(np.square(off).sum((0, 1)))
     varies = norm > _CONSTANT * np.sqrt(np.square(values).sum((0, 1)))
-    return off / np.where(varies, norm, np.nan)
+    return np.asarray(off / np.where(varies, norm, np.nan), np.float64)
 
 
 def _discriminate(own: Floats, carried: Floats, active: NDArray[np.bool_]) -> _Parts:

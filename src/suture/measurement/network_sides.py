@@ -57,7 +57,7 @@ def sides_of_networks(
         elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts in sides for cut in cuts):
             _check_filled(methods)
     named = [{_name(network, cut): cut.shape for cut in cuts} for network, cuts in sides]
-    check_sizes(methods, len(of), *named, samples_as)
+    check_sizes(methods, len(of), (named[0], named[1]), samples_as)
     if activations is None:
         activations = Activations(ram=physical_memory())
     if activations.disk is None:

@@ -31,7 +31,7 @@ Arrays: TypeAlias = Array | Mapping[str, Array]
 
 FILES = (".npy", ".npz", ".safetensors")  #: the files that arrays are read from
 KEPT = 0.2  #: of the memory, for what indices have in common; less than activations of networks leave
-_KINDS = np.ndarray | Tensor | Mapping
+_KINDS: Any = np.ndarray | Tensor | Mapping
 _REMEDY = "an array or tensor (n, features), or a mapping from names to such"
 
 
@@ -53,13 +53,12 @@ class NamedLayers:
 def check_sizes(
     methods: Sequence[Index],
     images: int,
-    ours: Mapping[str, Sequence[int]],
-    theirs: Mapping[str, Sequence[int]],
+    shapes: tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[int]]],
     samples_as: SamplesAs,
 ) -> None:
     """Raise ``DataError`` if an index cannot compare layers, given by name with their shapes without the batch."""
-    sides = [[*of.items()] for of in (ours, theirs)]
-    for down, across, size in comparable([*ours.values()], [*theirs.values()], samples_as):
+    sides = [[*of.items()] for of in shapes]
+    for down, across, size in comparable(*([*of.values()] for of in shapes), samples_as=samples_as):
         for side, chosen in zip(sides, (down, across), strict=True):
             for name, shape in (side[i] for i in chosen):
                 pooled = shape if size is None else (shape[0], *size)
@@ -137,7 +136,7 @@ def sides_of_arrays(
         for name, arrays in zip(names, sides, strict=True)
     )
     named = [{layer.name: layer.activations.shape[1:] for layer in side.layers} for side in (ours, theirs)]
-    check_sizes(methods, first.images, *named, samples_as)
+    check_sizes(methods, first.images, (named[0], named[1]), samples_as)
     return ours, theirs
 
 

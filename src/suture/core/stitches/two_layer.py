@@ -60,7 +60,7 @@ class TwoLayer(PerPosition):
 
     def _load(self, core: nn.Module, affine: AffineMap) -> None:
         """Pass each singular direction on by a pair of units, which bend at the mean; other units give nothing yet."""
-        first, _, second = cast(nn.Sequential, core)
+        first, _, second = cast(tuple[nn.Linear, nn.ReLU, nn.Linear], tuple(cast(nn.Sequential, core)))
         std = without_constant(affine.variance.sqrt(), 1e-6)
         left, values, right = torch.linalg.svd(affine.weight * std, full_matrices=False)
         rank = min(len(values), first.out_features // 2)
