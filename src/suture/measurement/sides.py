@@ -58,7 +58,8 @@ def check_sizes(
 ) -> None:
     """Raise ``DataError`` if an index cannot compare layers, given by name with their shapes without the batch."""
     sides = [[*of.items()] for of in shapes]
-    for down, across, size in comparable(*([*of.values()] for of in shapes), samples_as=samples_as):
+    rows, columns = ([*of.values()] for of in shapes)
+    for down, across, size in comparable(rows, columns, samples_as):
         for side, chosen in zip(sides, (down, across), strict=True):
             for name, shape in (side[i] for i in chosen):
                 pooled = shape if size is None else (shape[0], *size)
