@@ -24,6 +24,7 @@ from suture.core.stitches import (
     StridedConv,
     TokensToMaps,
     TokensToTokens,
+    TwoLayer,
     UpsampledConv,
 )
 from suture.core.stitches.constrained import PerPixel
@@ -75,6 +76,9 @@ JOINTS: list[tuple[Stitch, Shape, Shape]] = [
     (TokensToTokens(), (17, 3), (9, 4)),
     (TokensToTokens(), (9, 3), (5, 4)),
     (TokensToTokens(), (6, 3), (4, 4)),
+    (TwoLayer(), (5,), (4,)),
+    (TwoLayer(width=4), (3, 5), (3, 4)),
+    (TwoLayer(width=11), (5, 3, 3), (4, 3, 3)),
 ]
 """Members of every family with two shapes that they join."""
 

@@ -19,7 +19,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.core.stitched import Seam, Stitched, can_fold
     from suture.data import Data, Samples, changes, load_data, tasks
     from suture.data.preprocess import Preprocess
-    from suture.measurement import indices
+    from suture.measurement import features, indices
     from suture.measurement.compare import beside, compare
     from suture.measurement.scores import scores, traits
     from suture.measurement.tables.by_depth import by_depth, profiles
@@ -64,6 +64,7 @@ __all__ = [
     "curve",
     "errors",
     "explain",
+    "features",
     "fits",
     "foldable_cuts",
     "forecast",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -227,3 +228,21 @@ def test_wrong_input(run: Run) -> None:
         assert (code, out) == (2, ""), line
         assert err.startswith("suture: "), line
         assert offender in err, (line, err)
+
+
+def test_compare_takes_files_of_arrays(run: Run, folder: Path) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(40, 6)), random.normal(size=(40, 3))
+    np.save(folder / "v1.npy", x)
+    np.savez(folder / "both.npz", one=x, two=y)
+    code, out, err = run("compare v1.npy both.npz --permutations 19 --out arrays")
+    assert code == 0
+    assert out.startswith("v1 → both: rows are of v1, columns of both\non 40 samples\n")
+    assert "wrote arrays/similarities.png" in err
+    found = pd.read_parquet("arrays/similarities.parquet")
+    assert found["receiver_cut"].tolist() == ["one", "two"]
+    assert found["value"][0] == pytest.approx(1)
+    code, out, _ = run("compare v1.npy v1.npy --samples 30 --by procrustes_angle,linear_cka")
+    assert (code, out.splitlines()[:2]) == (0, ["x → y", "on 30 samples"])
+    assert "procrustes_angle (distance) 0.000" in out
+    assert len(plot(found).axes) > 1

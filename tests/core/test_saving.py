@@ -27,6 +27,7 @@ from suture.core.stitches import (
     Permutation,
     Stitch,
     StridedConv,
+    TwoLayer,
     UpsampledConv,
     stitch_for,
 )
@@ -61,6 +62,7 @@ SEAMS = {
     "3×3": (Conv(kernel=3, batchnorm=False), "maps", "maps"),
     "tokens": (Linear(), "tanh", "tanh"),
     "low rank": (LowRank(rank=3), "vector", "vector"),
+    "two layers": (TwoLayer(width=3), "vector", "vector"),
     "orthogonal": (Orthogonal(), "maps", "maps"),
     "permutation": (Permutation(), "tanh", "tanh"),
     "diagonal": (Diagonal(), "vector", "vector"),

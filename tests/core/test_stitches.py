@@ -30,6 +30,7 @@ from suture.core.stitches import (
     StridedConv,
     TokensToMaps,
     TokensToTokens,
+    TwoLayer,
     UpsampledConv,
     stitch_for,
 )
@@ -69,6 +70,8 @@ JOINED = {
     Orthogonal(): SAME,
     Permutation(): SAME,
     Diagonal(): SAME,
+    TwoLayer(): SAME_PLACES,
+    TwoLayer(width=2): SAME_PLACES,
     StridedConv(): SMALLER,
     StridedConv(batchnorm=True): SMALLER,
     UpsampledConv(): LARGER | between(ALL_VECTORS, ALL_MAPS),
@@ -142,7 +145,7 @@ def test_every_family_is_in_the_table_and_can_be_named():
             WIDE_MAPS,
             "LowRank(rank=6) cannot join the sender's maps 5×6×6 to the receiver's maps 7×6×6; it joins vectors, "
             "tokens or maps to as many positions, with at least as many features as its rank; families that can: Conv, "
-            "LowRank, FullLinear",
+            "LowRank, TwoLayer, FullLinear",
         ),
         (
             TokensToTokens(),
@@ -170,6 +173,7 @@ def test_a_refusal_names_both_shapes_and_the_families_that_can(family, sender, r
         (lambda: Conv(kernel=0), "Conv(kernel=0): a kernel that keeps the size is odd: 1, 3, 5, 7, 9, …"),
         (lambda: Conv(kernel=-1), "Conv(kernel=-1): a kernel that keeps the size is odd: 1, 3, 5, 7, 9, …"),
         (lambda: LowRank(0), "LowRank(rank=0): a rank is at least 1"),
+        (lambda: TwoLayer(width=1), "TwoLayer(width=1): a width is at least 2, two units for a direction"),
         (lambda: ConvLinear(channels=0), "ConvLinear(channels=0): give at least 1, or None for the sender's"),
     ],
 )
@@ -239,6 +243,8 @@ def test_what_the_families_are_made_of():
     assert parameters(Linear(), TOKENS, WIDE_TOKENS) == 5 * 7 + 7
     assert parameters(LowRank(2), MAPS, WIDE_MAPS) == 2 * 5 + 2 + 2 * 7 + 7
     assert parameters(Diagonal(), MAPS, MAPS) == 2 * 5
+    assert parameters(TwoLayer(), MAPS, WIDE_MAPS) == 10 * 5 + 10 + 10 * 7 + 7
+    assert parameters(TwoLayer(width=3), TOKENS, WIDE_TOKENS) == 3 * 5 + 3 + 3 * 7 + 7
     assert parameters(StridedConv(), MAPS, SMALL_MAPS) == 5 * 5 * 2 * 2 + 5
     assert layers(StridedConv(batchnorm=True).build(MAPS, SMALL_MAPS)) == [norm, conv, norm]
     assert parameters(StridedConv(), (5, 7, 7), (5, 4, 4)) == 5 * 5 * 2 * 2 + 5

@@ -31,6 +31,7 @@ from suture.core.stitches import (
     StridedConv,
     TokensToMaps,
     TokensToTokens,
+    TwoLayer,
     UpsampledConv,
 )
 from suture.fits import (
@@ -56,6 +57,8 @@ CHAINS: list[tuple[Shape, Shape, list[Stitch]]] = [
     (VECTOR, VECTOR, [Diagonal(), Linear()]),
     (MAPS, MAPS, [Diagonal(), Conv(batchnorm=False), Conv(3, batchnorm=False), FullLinear()]),
     (VECTOR, (5,), [LowRank(2), LowRank(4), Linear(), FullLinear()]),
+    (VECTOR, (5,), [LowRank(2), TwoLayer(width=4)]),
+    (TOKENS, (5, 7), [Linear(), TwoLayer()]),
     (MAPS, (5, 4, 4), [LowRank(2), LowRank(4), Conv(), Conv(batchnorm=False)]),
     (MAPS, (3, 2, 2), [StridedConv(), FullLinear()]),
     (MAPS, (3, 5, 3), [StridedConv(batchnorm=True), StridedConv(), FullLinear()]),

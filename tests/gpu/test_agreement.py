@@ -45,6 +45,7 @@ from suture.core.stitches import (
     StridedConv,
     TokensToMaps,
     TokensToTokens,
+    TwoLayer,
     UpsampledConv,
 )
 from suture.core.stitches.registry import FAMILIES
@@ -142,6 +143,7 @@ def trial(seam: Seam, **settings: object) -> Trial:
 MEMBERS = [
     *(Identity(), Linear(), Conv(), Conv(3), LowRank(2), Orthogonal(), Permutation(), Diagonal(), StridedConv()),
     *(UpsampledConv(), ConvLinear(), FullLinear(), MapsToTokens(), TokensToMaps(), TokensToTokens()),
+    TwoLayer(),
 ]
 
 

@@ -230,7 +230,7 @@ def test_two_networks_of_one_name_are_refused() -> None:
 
 def test_activations_that_memory_cannot_hold_are_refused_unless_there_is_a_disk(monkeypatch, tmp_path) -> None:
     a, b = hybrids()
-    monkeypatch.setattr(sys.modules["suture.measurement.compare"], "physical_memory", lambda: 2**20)
+    monkeypatch.setattr(sys.modules["suture.measurement.network_sides"], "physical_memory", lambda: 2**20)
     with pytest.raises(DataError, match=r"take .* MB, and there is room for 734 kB: give fewer samples"):
         compare(a, b, data=digits(), samples=597)
     disk = Activations(disk=ActivationFolder(tmp_path, 2**30))

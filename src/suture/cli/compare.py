@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suture.cli import output
@@ -10,6 +11,7 @@ from suture.cli.options import (
     CUTS,
     DEVICE,
     JSON,
+    MODEL,
     PREPROCESS,
     TRUST,
     NameOption,
@@ -23,18 +25,34 @@ from suture.cli.options import (
     option,
     out_option,
 )
-from suture.common.errors import DataError
+from suture.common.errors import DataError, SutureError
 from suture.common.names import NAMES, make_all, split_names
 
 if TYPE_CHECKING:
     from suture.core.network.network import Network
 
+_ARRAYS = (".npy", ".npz", ".safetensors")
+#: Options that mean nothing for arrays.
+_OF_NETWORKS = (
+    "data",
+    "variant",
+    "size",
+    "classes",
+    "split",
+    "at",
+    "sender-at",
+    "receiver-at",
+    "beside",
+    "preprocess",
+    "trust",
+)
+
 
 @command(
     "compare",
-    model_option("first", metavar="SENDER"),
-    model_option("second", metavar="RECEIVER", help="named as the sender is"),
-    *data_options(required=True),
+    model_option("first", metavar="SENDER", help=f"{MODEL}; or a file of arrays (.npy, .npz, .safetensors)"),
+    model_option("second", metavar="RECEIVER", help="likewise"),
+    *data_options(),
     option(
         "--by",
         type=NameOption("index", also=("all",), many=True),
@@ -43,7 +61,12 @@ if TYPE_CHECKING:
         help=f"all, or some of {', '.join(NAMES['index'])}; with settings as in rbf_cka,bandwidth=0.2",
     ),
     *CUTS,
-    option("--samples", type=at_least(2), default=2000, metavar="N", help="compare on the first N test images"),
+    option(
+        "--samples",
+        type=at_least(2),
+        metavar="N",
+        help="compare on the first N test images, by default 2000; of files on the first N rows, by default all",
+    ),
     option(
         "--samples-as",
         choices=("flattened", "pixels", "mean", "first", "last"),
@@ -68,14 +91,17 @@ if TYPE_CHECKING:
     examples=(
         "suture compare nets/a nets/b --data cifar10 --by linear_cka,svcca --out alike",
         "suture compare nets/a nets/b --data digits --beside runs/ab --out runs/ab",
+        "suture compare v1.npy v4.npy --by linear_cka,debiased=True,rsa_spearman",
     ),
 )
 def compare(chosen: Namespace) -> int:
-    """Compute similarity indices of every pair of cuts of two networks.
+    """Compare two networks' cuts, or two files of arrays, by indices.
 
     Compare every cut of a network with every cut of another by indices of similarity, on the same images, and train
-    nothing. With --beside the values are put beside the stitching results of the two.
+    nothing. With --beside the values are put beside what stitching the two measured. Two files of arrays, samples ×
+    features, are compared likewise, every array of one with every array of the other.
     """
+    files_of_arrays = _find_files(chosen)
     from suture.measurement.compare import beside, compare
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.read import read_table
@@ -88,12 +114,16 @@ def compare(chosen: Namespace) -> int:
     device = check_device(chosen.device)
     measured = table_of(chosen.beside) if chosen.beside is not None else None
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
-    data, networks = load_with_networks(chosen, [chosen.first, chosen.second])
-    if chosen.beside is not None:
-        _check_same(chosen.beside, networks.values())
-    settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, "device": device}
-    settings |= {"permutations": chosen.permutations, **cuts_of(chosen)}
-    found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings)
+    settings: dict[str, Any] = {"by": by, "samples_as": chosen.samples_as, "device": device}
+    settings |= {"permutations": chosen.permutations} | ({"samples": chosen.samples} if chosen.samples else {})
+    if files_of_arrays:
+        found = _compare_files(files_of_arrays, settings)
+    else:
+        data, networks = load_with_networks(chosen, [chosen.first, chosen.second])
+        if chosen.beside is not None:
+            _check_same(chosen.beside, networks.values())
+        settings |= cuts_of(chosen)
+        found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings)
     files = []
     if folder is not None:
         files += [tables.save(found, folder / SIMILARITIES)]
@@ -106,6 +136,32 @@ def compare(chosen: Namespace) -> int:
                 files += figures.save(figures.curve(reading, found), folder / "beside")
     parts: output.Parts = [[grids.similarity_heading(found)], [*grids.similarity_tables(found, output.width())]]
     return output.hand_over(chosen, found, files, parts)
+
+
+def _find_files(chosen: Namespace) -> list[Path]:
+    """Return the two files of arrays, none if two networks are named; refuse a mixture, and what one of them lacks."""
+    given = [Path(text).expanduser() for text in (chosen.first, chosen.second)]
+    # after an @ a file is a model's weights
+    arrays = [path for path in given if path.suffix in _ARRAYS and ("@" not in str(path) or path.is_file())]
+    if len(arrays) == 1:
+        raise SutureError(f"{arrays[0]} is a file of arrays, and the other is not; give two files, or two networks")
+    if not arrays and chosen.data is None:
+        raise SutureError("the following arguments are required: --data; see suture compare --help")
+    for name in _OF_NETWORKS if arrays else ():
+        if vars(chosen)[name.replace("-", "_")]:
+            raise SutureError(f"--{name} is for networks; files of arrays are compared as they are, so leave it out")
+    return arrays
+
+
+def _compare_files(files: "list[Path]", settings: dict[str, Any]) -> Any:
+    """Return the table of two files, named as they are; by their whole paths if both have one name."""
+    from suture.measurement.compare import compare
+    from suture.measurement.sides import read_arrays
+
+    names = [path.stem for path in files]
+    names = names if names[0] != names[1] else [*map(str, files)] if files[0] != files[1] else ["x", "y"]
+    first, second = map(read_arrays, files)
+    return compare(first, second, names=(names[0], names[1]), **settings)
 
 
 def _check_same(folder: str, networks: "Iterable[Network]") -> None:

@@ -32,8 +32,8 @@ def _functions(module: str, names: str) -> dict[str, str]:
 NAMES: dict[str, dict[str, str]] = {
     "stitch": _in(
         "suture.core.stitches:FAMILIES",
-        "identity linear conv low-rank orthogonal permutation diagonal strided-conv upsampled-conv conv-linear "
-        "full-linear maps-to-tokens tokens-to-maps tokens-to-tokens",
+        "identity linear conv low-rank orthogonal permutation diagonal two-layer strided-conv upsampled-conv "
+        "conv-linear full-linear maps-to-tokens tokens-to-maps tokens-to-tokens",
     ),
     "fit": _classes(
         "suture.fits",

@@ -148,6 +148,10 @@ def read_feature_map(stitch: nn.Module, sender: Shape, receiver: Shape) -> Featu
     must hold to 1e-9. Raises ``FoldError`` if the stitch is not such a map.
     """
     # Of tokens the features come last. A multiple of the identity is a map of either axis: the first that is tried.
+    for module in stitch.modules():
+        # where a stitch bends may lie far from the tensors that it is compared on
+        if type(module).__module__ == nn.ReLU.__module__:
+            raise FoldError(f"the stitch has a nonlinearity ({type(module).__name__}), and only an affine map folds")
     axes = (2, 1) if len(sender) == 2 else dict.fromkeys((1, len(sender)))
     for axis in axes if len(sender) == len(receiver) else ():
         if _without(sender, axis) == _without(receiver, axis):

@@ -31,8 +31,8 @@ from suture.common.constants import OUTPUT
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.scaling import without_constant
-from suture.core.stitches import AffineMap, AffineStitch, Part
-from suture.core.stitches.base import Shape
+from suture.core.stitches import AffineMap, Part
+from suture.core.stitches.base import Shape, is_affine
 from suture.data.tasks import Classification, Task
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem
 
@@ -208,7 +208,7 @@ class Logistic(Fit):
         """Solve for the map and load it."""
         family, sent = problem.family, problem.fit.activations
         alone = not problem.suffix.segments
-        parts = family.parts(stitch, sent) if isinstance(family, AffineStitch) and alone else ()
+        parts = family.parts(stitch, sent) if is_affine(family) and alone else ()
         if len(parts) != 1:
             raise FitError(
                 f"Logistic fits what gives the outputs by one affine map of a sample, as Probe() does at '{OUTPUT}', "

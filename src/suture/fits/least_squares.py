@@ -29,7 +29,7 @@ from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import generator
 from suture.core.stitches import AffineMap, AffineStitch, Identity, Moments, Part, Stitch
-from suture.core.stitches.base import FEATURES
+from suture.core.stitches.base import FEATURES, is_affine
 from suture.fits.base import Fit, FitReport, Problem, Side
 
 CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their grouping
@@ -86,11 +86,15 @@ def accumulate_moments(
     )
 
 
+STRAIGHT = "the closed form is that of the affine members of the family; a descent from there uses the others"
+
+
 @keyed_as("LeastSquares")
 @dataclass(frozen=True)
 class LeastSquares(Fit):
     """The member of the family closest to the receiver's own activations, in closed form.
 
+    Of a family that also has members that are not affine, the closest affine one, which a note says.
     ``ridges`` are the candidates for λ, relative to the mean variance of the sender's features; the validation data
     chooses. ``rescale`` brings each output channel to the receiver's standard deviation, in families that allow it.
     Stitches without parameters stay as they are. Raises ``FitError`` for families that are not affine, and for ridges
@@ -118,7 +122,7 @@ class LeastSquares(Fit):
                 for side in (problem.fit, problem.validation)
             )
             part.load(part.whole(solve_closed_form(family, known, held_out, self.ridges, self.rescale)))
-        return FitReport()
+        return FitReport() if is_affine(family) else FitReport(notes=(STRAIGHT,))
 
 
 def solve_closed_form(
@@ -168,7 +172,8 @@ class Narrower(Fit):
             raise FitError(f"{problem.family} cannot start from {self.family}: it is not affine")
         other = self.family.build(*problem.shapes).to(next(stitch.parameters()).device)
         report = self.by.fit(replace(problem, family=self.family), other)
-        if isinstance(self.family, AffineStitch | Identity) and problem.family.copy(stitch, other, problem.shapes[0]):
+        straight = isinstance(self.family, Identity) or is_affine(self.family)
+        if straight and problem.family.copy(stitch, other, problem.shapes[0]):
             return report
         taught = _imitate(other.eval(), problem.fit, next(stitch.parameters()).device, problem.seed)
         _EXACTLY.fit(replace(problem, fit=taught, validation=taught), stitch)

@@ -6,6 +6,7 @@ from suture.core.stitches.flattened import ConvLinear, FullLinear, Probe
 from suture.core.stitches.layers import Layers
 from suture.core.stitches.registry import FAMILIES, stitch_for
 from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
+from suture.core.stitches.two_layer import TwoLayer
 
 __all__ = [
     "FAMILIES",
@@ -30,6 +31,7 @@ __all__ = [
     "StridedConv",
     "TokensToMaps",
     "TokensToTokens",
+    "TwoLayer",
     "UpsampledConv",
     "stitch_for",
 ]

@@ -13,7 +13,7 @@ The plain families treat every position alike and keep its place: the identity, 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, TypeGuard, final
 
 import torch
 from torch import Tensor, nn
@@ -160,6 +160,7 @@ class AffineStitch(Stitch):
     reads_raw: ClassVar[bool] = False  #: whether the first layer of a stitch reads the sender's own features
     scales: ClassVar[bool] = True  #: whether a member with its outputs rescaled is a member
     shifts: ClassVar[bool] = True  #: whether a member with its outputs shifted is a member
+    only_affine: ClassVar[bool] = True  #: whether all members are affine; if not, the closed form is a start alone
 
     @abstractmethod
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
@@ -181,6 +182,11 @@ class AffineStitch(Stitch):
         layers = (m for m in stitch.modules() if isinstance(m, RawLayer | nn.BatchNorm2d))
         first = next(layers, None) if self.reads_raw else None
         return [first] if isinstance(first, RawLayer) else []
+
+
+def is_affine(family: Stitch) -> TypeGuard[AffineStitch]:
+    """Return whether all members of a family are made of affine maps, so that its closed form is its best member."""
+    return isinstance(family, AffineStitch) and family.only_affine
 
 
 def width(shape: Shape) -> int:

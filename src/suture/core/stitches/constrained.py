@@ -68,7 +68,7 @@ class Assigned(nn.Module):
 
 
 @keyed_as("PerPosition")
-class _PerPosition(AffineStitch):
+class PerPosition(AffineStitch):
     """A family that maps the features of every position, in its place, by one matrix."""
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
@@ -105,7 +105,7 @@ class _PerPosition(AffineStitch):
 @keyed_as("LowRank")
 @final
 @dataclass(frozen=True)
-class LowRank(_PerPosition):
+class LowRank(PerPosition):
     """A linear map of at most a given rank: narrow to ``rank`` features, then widen.
 
     In closed form reduced-rank regression (Izenman 1975): of the ridge regression ``W`` with covariance ``S`` what lies
@@ -123,11 +123,8 @@ class LowRank(_PerPosition):
             raise ShapeError(f"LowRank(rank={self.rank}): a rank is at least 1")
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """Yield the reduced-rank regression for every ridge."""
-        for ridge, weight in zip(ridges, known.regressions(ridges), strict=True):
-            spread = weight @ known.xx @ weight.T + ridge * known.scale * weight @ weight.T
-            leading = torch.linalg.eigh(spread).eigenvectors[:, -self.rank :]
-            yield leading @ (leading.T @ weight)
+        """Give the reduced-rank regression for every ridge."""
+        yield from reduced_regressions(known, ridges, self.rank)
 
     def _joins(self, inputs: int, outputs: int) -> bool:
         return self.rank <= min(inputs, outputs)
@@ -150,7 +147,7 @@ class LowRank(_PerPosition):
 @keyed_as("Orthogonal")
 @final
 @dataclass(frozen=True)
-class Orthogonal(_PerPosition):
+class Orthogonal(PerPosition):
     """A rotation or reflection of the features, and a shift.
 
     In closed form the orthogonal Procrustes solution (Schönemann 1966): ``U Vᵀ`` of the singular vectors of the
@@ -179,7 +176,7 @@ class Orthogonal(_PerPosition):
 @keyed_as("Permutation")
 @final
 @dataclass(frozen=True)
-class Permutation(_PerPosition):
+class Permutation(PerPosition):
     """A reordering of the features, and nothing else.
 
     In closed form a linear assignment: of all permutations ``P`` the one with the largest ``Σ y · P x``, which has the
@@ -211,7 +208,7 @@ class Permutation(_PerPosition):
 @keyed_as("Diagonal")
 @final
 @dataclass(frozen=True)
-class Diagonal(_PerPosition):
+class Diagonal(PerPosition):
     """A scale and a shift for every feature; none is mixed with another.
 
     What is left of a stitch when units correspond one to one. In closed form a regression for every feature by itself.
@@ -231,6 +228,14 @@ class Diagonal(_PerPosition):
     def _load(self, core: nn.Module, affine: AffineMap) -> None:
         assign(core, "weight", affine.weight.diagonal())
         assign(core, "bias", affine.bias)
+
+
+def reduced_regressions(known: Moments, ridges: Sequence[float], rank: int) -> Iterator[Tensor]:
+    """Give the weight (out, in) of reduced-rank regression for every ridge (Izenman 1975)."""
+    for ridge, weight in zip(ridges, known.regressions(ridges), strict=True):
+        spread = weight @ known.xx @ weight.T + ridge * known.scale * weight @ weight.T
+        leading = torch.linalg.eigh(spread).eigenvectors[:, -rank:]
+        yield leading @ (leading.T @ weight)
 
 
 def set_parametrised(layer: Any, weight: Tensor) -> None:

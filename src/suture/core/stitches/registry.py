@@ -6,6 +6,7 @@ from suture.core.stitches.base import MEMBERS, Conv, Identity, Linear, Shape, St
 from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.flattened import ConvLinear, FullLinear
 from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
+from suture.core.stitches.two_layer import TwoLayer
 
 FAMILIES: dict[str, type[Stitch]] = {
     "identity": Identity,
@@ -15,6 +16,7 @@ FAMILIES: dict[str, type[Stitch]] = {
     "orthogonal": Orthogonal,
     "permutation": Permutation,
     "diagonal": Diagonal,
+    "two-layer": TwoLayer,
     "strided-conv": StridedConv,
     "upsampled-conv": UpsampledConv,
     "conv-linear": ConvLinear,

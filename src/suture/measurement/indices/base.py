@@ -123,7 +123,10 @@ class Layer:
             raise DataError(f"{self.name} is {tuple(x.shape)}: give two samples or more, each with a feature or more")
         object.__setattr__(self, "activations", self._reduced(x))
         if not all(map(isfinite, self._range)):
-            raise DataError(f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out")
+            raise DataError(
+                f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out, or the "
+                "samples that are not"
+            )
 
     def _reduced(self, x: Tensor) -> Tensor:
         """Return one vector per image if ``samples_as`` asks for one; a layer of vectors stays as it is."""

@@ -10,7 +10,7 @@ from rich.text import Text
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities
-from suture.measurement.tables.similarities import check_similarities
+from suture.measurement.tables.similarities import SEAM, check_similarities
 from suture.reports.charts import OPEN
 from suture.reports.style import name_of, place_of
 from suture.reports.terminal.curve import natural_width, new_table, written
@@ -190,17 +190,42 @@ def similarity_heading(similarities: pd.DataFrame) -> str:
     how = {"pixels": "a position of a map is a sample", "mean": "an image is a sample, its mean over positions"}
     how |= {end: f"an image is a sample, its {end} token" for end in ("first", "last")}
     means = how.get(str(first["samples_as"]), "an image is a sample")
-    return (
-        f"{first['sender']} → {first['receiver']}: rows are sender cuts, columns receiver cuts\n"
-        f"on {first['n']:,} images of {first['score_data']}; {means}"
-    )
+    of, laid = f"{first['n']:,} images of {first['score_data']}; {means}", "rows are sender cuts, columns receiver cuts"
+    if not first["score_data"]:  # arrays that a user brought
+        of = f"{first['n']:,} samples" + (f"; {means}" if first["samples_as"] in how else "")
+        laid = f"rows are of {first['sender']}, columns of {first['receiver']}"
+    single = len(similarities[SEAM].drop_duplicates()) == 1
+    return f"{first['sender']} → {first['receiver']}{'' if single else f': {laid}'}\non {of}"
 
 
 def similarity_tables(similarities: pd.DataFrame, width: int = 80) -> list[Table | str]:
-    """Show the values of each index; ``width`` is that of the screen. Raises ``DataError`` if the table is none."""
+    """Show each index as a grid of cuts, or, of one pair of layers, in a row with its chance, interval and p.
+
+    ``width`` is that of the screen. Raises ``DataError`` if the table is none.
+    """
+    check_similarities(similarities)
     parts: list[Table | str] = []
+    if len(similarities[SEAM].drop_duplicates()) == 1:
+        return [_pair_table(similarities)]
     for name, shown in arrange_similarities(similarities).items():
         drawn = fitting_tables(shown, shown.senders[0], shown.receivers[0], width)
         cells = f"{shown.plain.shape[0]} × {shown.plain.shape[1]} cells have no room on a screen of {width} columns"
         parts += [*([""] if parts else []), name, *(drawn or [f"{cells}; the figure shows them"])]
     return parts
+
+
+def _pair_table(similarities: pd.DataFrame) -> Table:
+    """Return a row for each index of one pair of layers: its value, what it is by chance, and what is left."""
+    first = similarities.iloc[0]
+    made = new_table(narrow=True)
+    made.add_column(f"{first['sender_cut']} → {first['receiver_cut']}", overflow="fold")
+    known = bool(similarities["calibrated"].notna().any())
+    for heading in ("value", *(("chance", "calibrated", "95 % interval", "p") if known else ())):
+        made.add_column(heading, justify="right", no_wrap=True)
+    for _, row in similarities.iterrows():
+        held = [f"{row['value']:z.3f}"]
+        if known:
+            ends = f"{row['low']:z.2f} to {row['high']:z.2f}" if pd.notna(row["low"]) else ""
+            held += [f"{row['chance']:z.3f}", f"{row['calibrated']:z.2f}", ends, f"{row['p']:.2g}"]
+        made.add_row(Text(f"{row['index']}{' (distance)' * (row['direction'] == 'distance')}"), *map(Text, held))
+    return made

@@ -1,0 +1,175 @@
+"""The two sides of a comparison of networks: the activations at their cuts, on the first images of the score data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from suture.common.errors import DataError, NetworkError
+from suture.common.sizes import in_words, physical_memory
+from suture.common.validation import check_kind
+from suture.core.activations.cache import Activations, Need
+from suture.core.network.cuts import Cut
+from suture.core.network.network import Network
+from suture.core.stitched import check_one_device
+from suture.data import Data, Samples
+from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
+from suture.measurement.indices.base import positions
+from suture.measurement.scores.in_distribution import pool
+from suture.measurement.sides import NamedLayers, check_sizes, have_room
+from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
+
+ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
+
+_Side = tuple[Network, list[Cut]]
+
+
+def sides_of_networks(
+    a: Any,
+    b: Any,
+    data: Any,
+    *,
+    cuts: Which | None,
+    sender_cuts: Which | None,
+    receiver_cuts: Which | None,
+    samples: int | None,
+    samples_as: SamplesAs,
+    permutations: int,
+    methods: Sequence[Index],
+    activations: Activations | None,
+    device: str | None,
+) -> tuple[tuple[NamedLayers, NamedLayers], str]:
+    """Return the chosen cuts of two networks as layers, and the name of the samples. Raises as ``compare`` does."""
+    for name, network in (("a", a), ("b", b)):
+        remedy = "a network: Network(model, example=data.example), or two arrays (n, features)"
+        check_kind(name, network, Network, remedy, NetworkError)
+    tell_networks_apart([a, b])
+    if device is not None:
+        a, b = a.to(device), b.to(device)
+    check_one_device(a, b)
+    check_kind("data", data, Data, "data with a split to score: load_data(…)")
+    sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
+    of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
+    if (counted := _find_masked(of)) is not None:
+        if samples_as == "pixels":
+            _check_tokens(sides, counted, permutations)
+        elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts in sides for cut in cuts):
+            _check_filled(methods)
+    named = [{_name(network, cut): cut.shape for cut in cuts} for network, cuts in sides]
+    check_sizes(methods, len(of), (named[0], named[1]), samples_as)
+    if activations is None:
+        activations = Activations(ram=physical_memory())
+    if activations.disk is None:
+        _check_room(sides, of)
+    layers = _layers(sides, of, samples_as, activations, methods)
+    ours, theirs = (
+        NamedLayers(
+            network.name,
+            [cut.name for cut in cuts],
+            [cut.depth for cut in cuts],
+            [layers[network.fingerprint, cut.index] for cut in cuts],
+        )
+        for network, cuts in sides
+    )
+    return (ours, theirs), of.name
+
+
+def _sides(
+    a: Network, b: Network, cuts: Which | None, sender_cuts: Which | None, receiver_cuts: Which | None
+) -> tuple[_Side, _Side]:
+    """Return the two networks, each with its chosen cuts."""
+    starts, ends = cuts_of_roles([a], [b], cuts, sender_cuts, receiver_cuts)
+    return (a, [a.cuts.find(name) for name in starts[a.name]]), (b, [b.cuts.find(name) for name in ends[b.name]])
+
+
+def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
+    """Raise ``DataError`` if memory cannot hold all activations."""
+    needs = [Need(network, samples, cut.index) for network, cuts in sides for cut in cuts]
+    size, room = sum({need.key: need.nbytes for need in needs}.values()), int(ROOM * physical_memory())
+    if size > room:
+        raise DataError(
+            f"the activations of all cuts on {len(samples):,} images take {in_words(size)}, and there is room for "
+            f"{in_words(room)}: give fewer samples, choose cuts, or give activations with a folder on disk"
+        )
+
+
+def _layers(
+    sides: tuple[_Side, _Side],
+    samples: Samples,
+    samples_as: SamplesAs,
+    activations: Activations,
+    methods: Sequence[Index],
+) -> dict[tuple[str, int], Layer]:
+    """Return the layers by network and cut, one for what is the same activations, each to keep things if they fit."""
+    places = {(network.fingerprint, cut.index): (network, cut) for network, cuts in sides for cut in cuts}
+    counted = _find_masked(samples)
+    tensors = {
+        key: _take_counted(activations.at(*place, samples), counted, samples_as) for key, place in places.items()
+    }
+    sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
+    devices = {tensor.device for tensor in tensors.values()}
+    if len(devices) > 1:  # a GPU had no room for some
+        tensors = {key: tensor.cpu() for key, tensor in tensors.items()}
+    keeps = have_room(sizes, methods, devices)
+    return {key: Layer(_name(*place), tensors[key], samples_as, {} if keeps else None) for key, place in places.items()}
+
+
+def _find_masked(samples: Samples) -> Tensor | None:
+    """Return which tokens count, bool (N, T), if some do not."""
+    return None if samples.counted is None or bool(samples.counted.all()) else samples.counted
+
+
+def _has_tokens(cut: Cut, counted: Tensor) -> bool:
+    """Return whether what passes a cut has a place for each token."""
+    return len(cut.shape) == 2 and cut.shape[0] == counted.shape[1]
+
+
+def _check_tokens(sides: tuple[_Side, _Side], counted: Tensor, permutations: int) -> None:
+    """Raise ``DataError`` if tokens of texts of unequal length cannot be samples here."""
+    if permutations:
+        raise DataError(
+            "samples_as='pixels' has tokens of texts of unequal length, which cannot change places as chance would "
+            "have it: give permutations=0, or compare one vector a text, samples_as='mean' or 'last'"
+        )
+    for network, cuts in sides:
+        for cut in cuts:
+            if not _has_tokens(cut, counted):
+                raise DataError(
+                    f"{_name(network, cut)} has no tokens, which samples_as='pixels' is to compare; leave it out"
+                )
+
+
+def _check_filled(methods: Sequence[Index]) -> None:
+    """Raise ``DataError`` for an index to which a place filled with the mean still says how long its text is."""
+    told = [one.name for one in methods if not (isinstance(one, LinearCKA | MinibatchCKA) and one.debiased)]
+    if told:
+        raise DataError(
+            f"{', '.join(told)} of whole texts of unequal length would find their lengths alike, which both networks "
+            "share: compare one vector a text, samples_as='mean' or 'last', or by linear_cka or minibatch_cka, debiased"
+        )
+
+
+def _take_counted(x: Tensor, counted: Tensor | None, samples_as: SamplesAs) -> Tensor:
+    """Return tokens without those that do not count: read as ``samples_as`` says, or each a sample.
+
+    Flattened, they stay, at the mean of those that count at their place: what is centred is then 0 there, so that
+    products of two texts leave them out.
+    """
+    if counted is None or x.ndim != 3 or x.shape[:2] != counted.shape:
+        return x
+    there = counted.to(x.device)
+    if samples_as == "pixels":
+        return x[there].unsqueeze(1)
+    if samples_as == "flattened":
+        mean = (x * there[..., None]).sum(0, dtype=torch.float64) / there.sum(0).clamp(min=1)[:, None]
+        return torch.where(there[..., None], x, mean.to(x.dtype))
+    if samples_as == "mean":
+        return pool(x.to(torch.promote_types(x.dtype, torch.float32)), there)
+    places = torch.arange(1, x.shape[1] + 1, device=x.device) * there
+    at = there.int().argmax(1) if samples_as == "first" else places.argmax(1)
+    return x[torch.arange(len(x), device=x.device), at]
+
+
+def _name(network: Network, cut: Cut) -> str:
+    return f"{network.name} at '{cut.name}'"

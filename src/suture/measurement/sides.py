@@ -1,0 +1,192 @@
+"""The two sides of a comparison: layers by name, here of arrays that a user brings; ``network_sides`` has networks'.
+
+An array is a layer, a row a sample. Nothing here knows of networks, so that comparing two arrays need not wait for
+whatever cuts them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias, TypeGuard
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from suture.common.devices import CPU, find_device, free_memory
+from suture.common.errors import DataError
+from suture.common.sizes import physical_memory
+from suture.common.validation import check_kind
+from suture.measurement.indices import Index, Layer, SamplesAs
+from suture.measurement.indices.base import MOST, comparable, positions
+
+Array: TypeAlias = NDArray[Any] | Tensor
+#: One array ``(n, …)``, or several by name.
+Arrays: TypeAlias = Array | Mapping[str, Array]
+
+FILES = (".npy", ".npz", ".safetensors")  #: the files that arrays are read from
+KEPT = 0.2  #: of the memory, for what indices have in common; less than activations of networks leave
+_KINDS: Any = np.ndarray | Tensor | Mapping
+_REMEDY = "an array or tensor (n, features), or a mapping from names to such"
+
+
+@dataclass(frozen=True, eq=False)
+class NamedLayers:
+    """One side of a comparison: what it is called, and its layers, each with its name and its depth in (0, 1]."""
+
+    name: str
+    cuts: Sequence[str]
+    depths: Sequence[float]
+    layers: Sequence[Layer]
+
+    @property
+    def images(self) -> int:
+        """How many samples there are, before positions are told apart."""
+        return self.layers[0].images
+
+
+def check_sizes(
+    methods: Sequence[Index],
+    images: int,
+    shapes: tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[int]]],
+    samples_as: SamplesAs,
+) -> None:
+    """Raise ``DataError`` if an index cannot compare layers, given by name with their shapes without the batch."""
+    sides = [[*of.items()] for of in shapes]
+    rows, columns = ([*of.values()] for of in shapes)
+    for down, across, size in comparable(rows, columns, samples_as):
+        for side, chosen in zip(sides, (down, across), strict=True):
+            for name, shape in (side[i] for i in chosen):
+                pooled = shape if size is None else (shape[0], *size)
+                count = positions(pooled, samples_as)
+                for method in methods:
+                    method.check(name, images * count, prod(pooled) // count)
+
+
+def have_room(samples: Sequence[int], methods: Sequence[Index], devices: set[torch.device]) -> bool:
+    """Return whether layers of so many samples each may keep what several indices have in common."""
+    kept = sum(16 * n**2 for n in samples if n <= MOST)
+    memory = physical_memory() if CPU in devices else min(map(free_memory, devices))
+    return len(methods) > 1 and kept <= KEPT * memory
+
+
+def are_arrays(x: object, y: object) -> TypeGuard[Arrays]:
+    """Return whether arrays are given. Raises ``DataError`` if only one side is of arrays."""
+    given = [isinstance(one, _KINDS) for one in (x, y)]
+    if any(given):
+        for name, one in (("a", x), ("b", y)):
+            check_kind(name, one, _KINDS, f"{_REMEDY}, as is the other")
+    return any(given)
+
+
+def sides_of_arrays(
+    x: Any,
+    y: Any,
+    *,
+    samples: int | None = None,
+    samples_as: SamplesAs = "flattened",
+    methods: Sequence[Index] = (),
+    device: str | None = None,
+    names: tuple[str, str] | None = None,
+) -> tuple[NamedLayers, NamedLayers]:
+    """Read arrays, or mappings from names to arrays, as the two sides of a comparison.
+
+    Raises ``DataError`` naming the array that cannot be compared; see ``compare``.
+    """
+    names = ("x", "y") if names is None else names
+    if len(names) != 2 or len(set(names)) < 2 or not all(isinstance(name, str) and name for name in names):
+        raise DataError(f"names={names!r}: give two different names, such as ('x', 'y')")
+    read: dict[int, Layer] = {}  # by the array, so that what is compared with itself is prepared once
+    sides = []
+    for side, given in zip(names, (x, y), strict=True):
+        arrays = dict(given) if isinstance(given, Mapping) else {side: given}  # a copy: some mappings read files
+        if not arrays:
+            raise DataError(f"{side} has no arrays; give one at least")
+        for key, array in arrays.items():
+            check_kind(f"a name of {side}", key, str, "names of layers as text")
+            name = f"{side}[{key!r}]" if isinstance(given, Mapping) else side
+            check_kind(name, array, np.ndarray | Tensor, "an array or tensor (n, features)")
+            if id(array) not in read:
+                read[id(array)] = _read_layer(name, array, samples, samples_as)
+        sides.append(arrays)
+    first, *others = read.values()
+    for layer in others:
+        if layer.images != first.images:
+            raise DataError(
+                f"{layer.name} has {layer.images:,} rows and {first.name} {first.images:,}: give the same samples, in "
+                "the same order"
+            )
+    where = first.activations.device if device is None else find_device(device)
+    keeps = have_room([layer.samples for layer in read.values()], methods, {where})
+    made = {
+        key: Layer(layer.name, layer.activations.to(where), samples_as, {} if keeps else None)
+        for key, layer in read.items()
+    }
+    ours, theirs = (
+        NamedLayers(
+            name,
+            [*arrays],
+            [(place + 1) / len(arrays) for place in range(len(arrays))],
+            [made[id(array)] for array in arrays.values()],
+        )
+        for name, arrays in zip(names, sides, strict=True)
+    )
+    named = [{layer.name: layer.activations.shape[1:] for layer in side.layers} for side in (ours, theirs)]
+    check_sizes(methods, first.images, (named[0], named[1]), samples_as)
+    return ours, theirs
+
+
+def _read_layer(name: str, array: Array, samples: int | None, samples_as: SamplesAs) -> Layer:
+    x = _to_tensor(name, array)
+    if x.ndim < 2 or len(x) < 2:
+        reshaped = f"{name}.reshape(-1, 1) for one feature" if x.ndim == 1 else "two rows or more"
+        raise DataError(f"{name} is {tuple(x.shape)}, and arrays are (n, features): give {reshaped}")
+    layer = Layer(name, x[:samples], samples_as)
+    matrix = layer.matrix()
+    if bool((matrix == matrix[0]).all()):
+        raise DataError(f"{name} is constant: all its samples are the same, so no index can compare it; leave it out")
+    return layer
+
+
+def _to_tensor(name: str, array: Array) -> Tensor:
+    """Return a tensor of floats; whole numbers and truth values become float64."""
+    if isinstance(array, np.ndarray):
+        if array.dtype.kind not in "fiub":
+            raise DataError(f"{name} is of {array.dtype}: give an array of real numbers, such as {name}.astype(float)")
+        if isinstance(array, np.ma.MaskedArray) and array.mask.any():
+            raise DataError(f"{name} has masked values: leave out the samples or the features that have them")
+        floats = array.dtype.kind == "f" and array.dtype.itemsize <= 8
+        dtype = array.dtype.newbyteorder("=") if floats else np.dtype(float)
+        return torch.from_numpy(np.require(array, dtype, ["C", "W"]))
+    if array.layout is not torch.strided:
+        raise DataError(f"{name} is a sparse tensor: give {name}.to_dense()")
+    if array.is_complex() or array.is_quantized:
+        raise DataError(f"{name} is of {array.dtype}: give a tensor of real numbers")
+    return array.detach() if array.is_floating_point() else array.double()
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Read the arrays of a ``.npy``, ``.npz`` or ``.safetensors`` file by name; nothing is unpickled.
+
+    The array of a ``.npy`` is called as its file. Raises ``DataError`` if the file is not there or cannot be read.
+    """
+    if path.suffix not in FILES:
+        raise DataError(f"{path} has the suffix {path.suffix!r}: give a file that ends in {', '.join(FILES)}")
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
+        found = np.load(path, allow_pickle=False)
+        if path.suffix == ".npy":
+            return {path.stem: found}
+        with found:
+            return {name: found[name] for name in found.files}
+    except (OSError, EOFError, ValueError, BadZipFile, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        if "pickle" in why:
+            why = "it holds Python objects, which may run code when they are loaded; save numbers: np.save(path, x)"
+        raise DataError(f"cannot read {path}: {why}") from error
