@@ -27,7 +27,7 @@ from suture.data.tasks import (
 )
 from suture.fits import Converged, LeastSquares, Logistic, Random
 from suture.measurement.scores import pooled
-from suture.measurement.scores.pooled import MeanAveragePrecision
+from suture.measurement.scores.pooled import MeanAveragePrecision, SampleLoss
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials.baselines import linear_probe
 from suture_papers import complexity
@@ -272,6 +272,20 @@ def test_chance_is_what_a_constant_answer_scores(task, targets, answer, chance):
     assert task.chance(targets) == pytest.approx(chance)
     assert float(scored.mean()) == pytest.approx(chance)
     assert OwnOutputs().chance(targets) is None
+
+
+@each("name", [name for name, case in CASES.items() if not case.task.copies])
+def test_a_network_that_guesses_is_warned_of_whatever_the_task(name):
+    """Guessing is a head that reads nothing; the planted receiver, and a user's scores, are no cause."""
+    data, a, _ = problem(name)
+    blind = made(CASES[name])
+    with torch.no_grad():
+        blind.head.weight.zero_()
+    blind = Network(blind, example=data.example, name="B")
+    for receiver in (a, blind):
+        seam = Seam(receiver, receiver, *[receiver.cuts[0].name] * 2)
+        one = Trial(seam, data.fit, data.validation, data.score, stitch=Identity(), scores=(SampleLoss(CASES[name].task),))
+        assert any("near" in said for said in measure(one).warnings) == (receiver is blind)
 
 
 @each("name", CASES)

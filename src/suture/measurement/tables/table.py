@@ -126,8 +126,7 @@ def _rows(trial: Described, result: Record) -> list[Row]:
     scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
     if result["status"] == "failed":
         return [row | {"error": result["error"], "start": "", "outcomes": "", "warning": ""} for row in scores]
-    penalty = result["scores"].get("accuracy", {}).get("penalty")
-    doubts = find_doubts(trial.labels, result["alone"], penalty) if "alone" in result else []
+    doubts = find_doubts(trial.labels, result.get("alone", {}), result["scores"])
     measured = {"error": "", "warning": "; ".join(doubts), "outcomes": result.get("outcomes", "")}
     measured |= {name: result[name] for name in ("representation_error", "steps", "converged")}
     for name, found in result.get("apart", {}).items():

@@ -32,17 +32,17 @@ from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
-from suture.core.network.network import guard_frozen
+from suture.core.network.network import Network, guard_frozen
 from suture.core.network.segments import Frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.data.tasks import Classification
 from suture.fits import FitReport, Problem, Side
 from suture.fits.suffix import MakeFused
-from suture.measurement.scores.alone import look_at
 from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, steps_from
+from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import (
     ScoreCard,
     Values,
@@ -287,10 +287,6 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     sender_values, sender_card = (
         ({}, ScoreCard({})) if sender is None else score_parent(sender, data, scores, cache, targets)
     )
-    alone: Mapping[str, Any] = {}
-    if trial.task == Classification():
-        own_outputs = {role: cache.outputs(one, trial.judged) for role, one in networks.items()}
-        alone = look_at(own_outputs, trial.judged.labels, trial.task.chance(trial.judged.labels))
     return Measurement(
         trial=trial,
         sender=sender_card,
@@ -312,10 +308,25 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
-        alone=alone,
+        alone=_look_at(trial, cache, networks),
         outcomes=_gather_outcomes(trial, cache, logits, values, receiver_values, sender_values),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
+
+
+def _look_at(trial: Trial, cache: Activations, networks: Mapping[str, Network]) -> Mapping[str, Any]:
+    """Return what each network does by itself, for ``find_doubts``; nothing if the task knows no guessing."""
+    if trial.guess is None:
+        return {}
+    judged, first = trial.judged, default_scores(trial.task)[0]
+    found = {
+        role: score_parent(one, judged, (first,), cache, judged.labels)[1][first.name].value
+        for role, one in networks.items()
+    }
+    of = "image" if trial.task == Classification() else "position"
+    return {**found, "chance": trial.guess, "n": len(judged), "score": first.name, "of": of} | {
+        "rises": bool(first.higher_is_better)
+    }
 
 
 def _gather_outcomes(

@@ -126,6 +126,11 @@ class Trial:
         """The task's facts of the score data and the receiver's outputs: layout, positions, unit and chance."""
         return self.task.facts(self.receiver.output_shape, self.score_data.labels)
 
+    @cached_property
+    def guess(self) -> float | None:
+        """The first default score, on ``judged``, of who knows the targets of the fit data and no input."""
+        return self.task.guess(self.receiver.output_shape, self.judged.labels, self.fit_data.labels)
+
     @property
     def sender_cut(self) -> str:
         """The name of the sender's cut, empty for noise."""
@@ -295,8 +300,8 @@ class Measurement:
     stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``converged``
     is ``None`` if the fit cannot say. ``gained`` is what the last doubling of its work gained, ``None`` if it does
     not say; ``start`` says where a descent began, ``validation_loss`` is that of
-    what it kept, nan if it did not look. ``outcomes`` are those of every scored sample. ``alone`` says how accurate
-    sender and receiver are by themselves, and ``warnings`` why they are not to be trusted. ``seconds`` are of wall
+    what it kept, nan if it did not look. ``outcomes`` are those of every scored sample. ``alone`` says how well
+    sender and receiver do by themselves, and ``warnings`` why they are not to be trusted. ``seconds`` are of wall
     time. ``notes`` say what did not go as planned and may have changed the last bits: memory that ran out, a fused
     suffix that did not agree.
     """
@@ -329,8 +334,8 @@ class Measurement:
     @property
     def warnings(self) -> list[str]:
         """Why its networks are not to be trusted, a sentence each."""
-        accuracy = self.penalties.get("accuracy")
-        return find_doubts(self.trial.labels, self.alone, None if accuracy is None else asdict(accuracy))
+        found = {name: {"penalty": None if one is None else asdict(one)} for name, one in self.penalties.items()}
+        return find_doubts(self.trial.labels, self.alone, found)
 
     @cached_property
     def stitched(self) -> Stitched:
