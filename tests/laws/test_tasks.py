@@ -284,7 +284,9 @@ def test_a_network_that_guesses_is_warned_of_whatever_the_task(name):
     blind = Network(blind, example=data.example, name="B")
     for receiver in (a, blind):
         seam = Seam(receiver, receiver, *[receiver.cuts[0].name] * 2)
-        one = Trial(seam, data.fit, data.validation, data.score, stitch=Identity(), scores=(SampleLoss(CASES[name].task),))
+        one = Trial(
+            seam, data.fit, data.validation, data.score, stitch=Identity(), scores=(SampleLoss(CASES[name].task),)
+        )
         assert any("near" in said for said in measure(one).warnings) == (receiver is blind)
 
 

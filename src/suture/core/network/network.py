@@ -36,6 +36,7 @@ from suture.core.network.freezing import (
     copy_tensors,
     drop_idle_hooks,
     find_dtype,
+    hidden_numbers,
     is_altered,
     make_probes,
     plain_tensors,
@@ -154,7 +155,7 @@ class Network:
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor has."""
-        known = registered_tensors(self._model) | plain_tensors(self._model)
+        known = registered_tensors(self._model) | plain_tensors(self._model) | hidden_numbers(self._model)
         for name in self.constants:
             if name not in known:
                 near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))

@@ -301,7 +301,9 @@ def say_gain(reading: Reading) -> Iterator[str]:
     _, receiver = _names(reading)
     unit, by = unit_of(reading), _size(reading, float(-penalty.value[where].max()))
     more = ", or more," if where.sum() > 1 else ""
-    begun = f"Warning: at {_some(reading, where, named_up_to=FEW)} the stitched network is {by} {unit}{more} better than"
+    begun = (
+        f"Warning: at {_some(reading, where, named_up_to=FEW)} the stitched network is {by} {unit}{more} better than"
+    )
     told = where & np.isfinite(own.value)
     if not told.any():
         yield (
