@@ -21,7 +21,7 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── StoreError            a folder that is no store of this run
     └── RunnerError           a place where trials cannot run
 
-``LeftOut`` is a warning, and no error.
+``SutureWarning`` says what was taken where something else may be meant; ``LeftOut`` is one.
 """
 
 
@@ -97,5 +97,9 @@ class RunnerError(SutureError):
     """A place where trials cannot run."""
 
 
-class LeftOut(UserWarning):
+class SutureWarning(UserWarning):
+    """A reading of what was given that is not the only one, with what was taken."""
+
+
+class LeftOut(SutureWarning):
     """A control that cannot be made and is left out of a plan, with the reason."""
