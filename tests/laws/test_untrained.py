@@ -546,12 +546,11 @@ def test_layers_whose_weight_is_computed_can_be_made_untrained(kind):
     one = network(trained)
     own, fresh = tensors(one), tensors(one.untrained(0))
     kept = [n for n in fresh if torch.equal(own[n], fresh[n]) and not untrained._is_constant(fresh[n])]
-    is_map = kind == "orthogonal"  # whose tensor is fixed, and its base beside it drawn
-    assert kept == [n for n in fresh if n.endswith("weight_mask") or (is_map and n.endswith("original"))]
+    assert kept == [n for n in fresh if n.endswith("weight_mask")]
     one.untrained(0)(images(2, 8))
     weights = [net.weight.detach() for net in (one.untrained(0)._model[3], made(3)[3])]
     if kind.startswith("spectral norm"):
-        assert torch.linalg.matrix_norm(weights[0], 2) == pytest.approx(1, rel=0.05)
+        assert torch.linalg.matrix_norm(weights[0], 2) == pytest.approx(1, rel=0.15)
     else:
         assert weights[0].std() == pytest.approx(weights[1].std().item(), rel=0.15), "as wide as just made"
     assert not torch.equal(one.untrained(0)(images(2, 8)), one.untrained(1)(images(2, 8)))

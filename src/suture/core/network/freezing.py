@@ -377,7 +377,12 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
 
 
 def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
-    """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images."""
+    """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images.
+
+    Of randomness two runs of the same images are compared, and torch's, numpy's and Python's generators before and
+    after. A generator of the model's own that acts in one call of a hundred is not noticed here. It is when it acts in
+    one of the later comparisons, of segments, of batches and before and after a trial, which is rarely.
+    """
     batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
     states: list[object] = []  # of the generators after each run, which stay if nothing is drawn
     try:
