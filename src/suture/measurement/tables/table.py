@@ -18,6 +18,7 @@ from suture.common.atomic import whole
 from suture.common.errors import DataError, OutputError
 from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
+from suture.common.visible import as_cell
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
@@ -359,6 +360,15 @@ def _mean(values: "pd.Series[float]") -> float:
 def for_text(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table without the columns that only a program reads, for a file or a screen of text."""
     return table.drop(columns="outcomes", errors="ignore")
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write a table as CSV, such that all of its texts are seen and none is a formula to a spreadsheet."""
+    seen = for_text(table)
+    texts = [name for name in seen if not pd.api.types.is_numeric_dtype(seen[name])]
+    for name in texts:
+        seen = seen.assign(**{str(name): seen[name].map(lambda cell: as_cell(cell) if isinstance(cell, str) else cell)})
+    seen.rename(columns=lambda name: as_cell(str(name))).to_csv(path, index=False)
 
 
 def save(table: pd.DataFrame, path: str | Path) -> Path:

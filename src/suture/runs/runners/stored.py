@@ -16,7 +16,7 @@ from suture.common.devices import parse_device
 from suture.common.errors import OutputError, RunnerError
 from suture.common.validation import check_kind
 from suture.measurement.tables.described import Record
-from suture.runs.progress import Progress
+from suture.runs.progress import LOG, AlsoLogged, Progress
 from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner
 from suture.runs.store.store import Locks, Store
@@ -39,8 +39,8 @@ class StoredQueue(ABC):
 
     def begin(self, shown: Progress, total: int, noun: str) -> None:
         """Tell ``shown`` how many there are, and how many of them are known already."""
-        self.shown = shown
-        shown.begin(total, total - len(self.todo), noun)
+        self.shown = AlsoLogged(shown)
+        self.shown.begin(total, total - len(self.todo), noun)
 
     # --- the hooks ----------------------------------------------------------------------------------------------------
 
@@ -164,6 +164,7 @@ def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lamb
                     queue.keep(task, outcome)
     except KeyboardInterrupt:
         remedy = f"; {go_on}" if queue.store is not None else ""
+        LOG.warning("interrupted: %s", queue.say_so_far())
         raise Interrupted(f"interrupted: {queue.say_so_far()}{remedy}") from None
     except (OutputError, RunnerError) as error:
         if not queue.running:  # nothing had begun
