@@ -35,7 +35,7 @@ def test_a_terminal_is_written_no_control_but_richs_own():
     table = Table("name")
     table.add_row(EVIL)
     for thing in (table, EVIL):
-        screen = Screen(file=io.StringIO(), width=200, force_terminal=True, color_system="truecolor", markup=False)
+        screen = Screen(file=io.StringIO(), width=200, force_terminal=True, markup=False, highlight=False)
         screen.print(thing)
         written = screen.file.getvalue()
         assert SEEN in written
