@@ -103,3 +103,24 @@ class SutureWarning(UserWarning):
 
 class LeftOut(SutureWarning):
     """A control that cannot be made and is left out of a plan, with the reason."""
+
+
+_OF_MEMORY = ("out of memory", "not enough memory", "allocate memory", "cuda error", "cudnn error")
+
+
+def may_be_of_machine(error: BaseException) -> bool:
+    """Return whether an error, or what it came of, may be of the machine: memory, a disk, a lock, a damaged file.
+
+    The same work may then succeed later, or elsewhere.
+    """
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        if isinstance(found, OSError | MemoryError | DeviceError | OutputError | StoreError | RunnerError):
+            return True
+        is_of_files = type(found).__module__.partition(".")[0] in ("safetensors", "safetensors_rust", "filelock")
+        if is_of_files or any(word in str(found).lower() for word in _OF_MEMORY):
+            return True
+        found = found.__cause__ or found.__context__
+    return False

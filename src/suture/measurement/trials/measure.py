@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suture.common.errors import DeviceError, FitError, ShapeError
+from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
@@ -54,6 +54,7 @@ from suture.measurement.scores.scores import (
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 
 LEAST = 1024  #: images from which on a fused suffix is worth being compared
+LARGE = 1e18  #: activations of which sums of squares may be infinite in float32, which ends at 3.4e38
 SAFETY = 1.5  #: times the most that was seen on the probe
 DOUBTFUL = 0.2  #: the share of images that may have to be computed again
 
@@ -81,12 +82,38 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
             stitch.eval().requires_grad_(False)
             outputs = run_stitched(trial, cache, stitch, problem.fused)
             measurement = score(trial, cache, stitch, report, outputs)
+    except (FitError, torch.linalg.LinAlgError) as error:
+        if said := _say_large(trial, cache):
+            raise FitError(f"{trial.where}: {said} ({first_line(error)})") from error
+        if isinstance(error, FitError):
+            raise
+        raise FitError(
+            f"{trial.where}: a matrix of the fit cannot be decomposed ({first_line(error)}); give more samples, or "
+            "another family of stitches"
+        ) from error
     except torch.OutOfMemoryError as error:  # of a GPU; the processor raises none
         raise DeviceError(
             f"{trial.device} has too little memory for {trial.where}: {str(error).partition('. ')[0]}; "
             "give the fit a smaller batch, a later cut, fewer trials at once, or device='cpu'"
         ) from error
     return replace(measurement, seconds=time.perf_counter() - since)
+
+
+def _say_large(trial: Trial, cache: Activations) -> str:
+    """Say whose activations are so large that their squares are infinite; nothing if none are."""
+    for network, cut in ((trial.sender, trial.sender_cut), (trial.receiver, trial.receiver_cut)):
+        if not isinstance(network, Network) or network.cuts.find(cut).is_output:
+            continue
+        try:
+            largest = float(cache.rows(network, cut, trial.fit_data)[:CHUNK].abs().max())
+        except FitError:  # that they are not finite, which is said
+            return ""
+        if LARGE < largest:
+            return (
+                f"the activations of {network.name} at {cut} reach {largest:.1e}, and their squares are beyond what "
+                "float32 holds; take another cut, or scale what comes before it"
+            )
+    return ""
 
 
 def attempt(trial: Trial, activations: Activations | None = None) -> Measurement | Failure:
@@ -100,7 +127,8 @@ def attempt(trial: Trial, activations: Activations | None = None) -> Measurement
 
 def describe_failure(trial: Trial, error: Exception, seconds: float) -> Failure:
     """Return the failure that an exception, which is being handled, makes of a trial after so many seconds."""
-    return Failure(trial, f"{type(error).__name__}: {error}", traceback.format_exc(), seconds)
+    said = f"{type(error).__name__}: {error}"
+    return Failure(trial, said, traceback.format_exc(), seconds, may_be_of_machine(error))
 
 
 # --- the fit ----------------------------------------------------------------------------------------------------------

@@ -404,12 +404,13 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A trial that could not be measured, and why."""
+    """A trial that could not be measured, and why; what may be of the machine (``of_machine``) is tried again later."""
 
     trial: Trial
     error: str
     traceback: str
     seconds: float
+    of_machine: bool = False
 
     @property
     def summary(self) -> str:

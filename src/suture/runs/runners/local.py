@@ -220,7 +220,7 @@ class _Worker:
             if not self.ready and self.process.returncode >= 0:  # nobody killed it
                 raise RunnerError(f"{reason}, before it could begin; Local(workers=1) runs in this process") from None
             if self.retries == 0:
-                outcome = self.task.lost(reason)
+                outcome = self.task.lost(reason).of_machine()
             self.retries -= 1
             self._start()
         if outcome is not None:

@@ -55,7 +55,8 @@ def run(
     ``"cuda:1"``, by default where the networks are; on a GPU scores differ a little (docs/runs.md says how much), and
     the table's column ``device`` tells, but the keys are the same. Activations are removed from the store when the run
     is over; they stay if it was stopped. A trial that fails is recorded
-    (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
+    (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``,
+    or if the failure may be of the machine (memory, a disk, a lock, a damaged file).
     ``extend`` lets a store take trials of another plan than its own. ``until_converged`` measures every trial
     whose fit has not converged once more with four, then with sixteen times the work allowed: such a trial has the key
     of that fit, and its row takes the place of the other's. ``command`` is how a shell would

@@ -111,13 +111,17 @@ class StoredQueue(ABC):
         self._release(task, outcome.record)
 
     def take_stored(self, task: Job) -> Record | None:
-        """Take in the result that the store has of a task, and return it; ``None`` if there is none."""
+        """Take in the result that the store has of a task, and return it; ``None`` if there is none.
+
+        A failure that may be of the machine is none: it may succeed now.
+        """
         if self.store is None:
             return None
         if self.store.has(task.kind, task.key):
             known: Record | None = self.store.record(task.kind, task.key)
         else:
             known = None if self.retry else self.store.failure(task.kind, task.key)
+            known = None if known is not None and known.get("of_machine") else known
         if known is not None:
             self.learn(task, known)
         return known
