@@ -66,7 +66,7 @@ def begin_and_kill(folder: Path, chance: random.Random) -> bool:
     child = subprocess.Popen([sys.executable, "-m", "benchmarks.damaged", "--drive", str(folder)])
     wanted = chance.randrange(1, 30)
     activations = folder / "store" / "activations"
-    while child.poll() is None and (killed.done(folder / "log") < wanted or not any(activations.glob("[!.]*.safe*"))):
+    while child.poll() is None and (killed.done(folder / "log") < wanted or not any(activations.glob("[!.]*.safetensors"))):
         time.sleep(0.01)
     alive = child.poll() is None
     workers = killed.workers_of(child.pid)
@@ -85,7 +85,7 @@ def play(folder: Path, reference: pd.DataFrame, chance: random.Random) -> dict[s
 
     folder.mkdir(parents=True)
     was_killed = begin_and_kill(folder, chance)
-    files = sorted((folder / "store").rglob("[!.]*activations*/[!.]*.safetensors")) if was_killed else []
+    files = sorted((folder / "store" / "activations").glob("[!.]*.safetensors")) if was_killed else []
     how = [damage(path, chance) for path in files if path.is_file()]
     tables = [suture.run(killed.plan(folder.parent), store=folder / "store", on=Local(workers=2)) for _ in range(2)]
     errors = [sorted({*table.loc[table["status"] == "failed", "error"]}) for table in tables]

@@ -153,7 +153,9 @@ def test_a_loader_is_the_samples_of_its_batches() -> None:
 
 def test_labels_that_begin_behind_0_are_taken_as_they_are_with_a_word() -> None:
     pairs = ((PIXELS[TRAIN], LABELS[TRAIN] + 1), (PIXELS[TEST], LABELS[TEST] + 1))
-    with pytest.warns(SutureWarning, match=r"begin at 1, and 4 classes are taken.* labels - 1 if there are 3, or classes=4"):
+    with pytest.warns(
+        SutureWarning, match=r"begin at 1, and 4 classes are taken.* labels - 1 if there are 3, or classes=4"
+    ):
         assert load_data(pairs).classes == ("0", "1", "2", "3")
     assert load_data(pairs, classes=4).classes == ("0", "1", "2", "3")
     maps = torch.arange(90 * 30).view(90, 6, 5) % 3 + 1

@@ -656,7 +656,9 @@ def test_a_module_that_can_be_imported_builds_by_its_factory(tmp_path, monkeypat
 def card(folder, source, model):
     """A folder as of a trained network, with whatever source."""
     folder.mkdir()
-    for name, content in store.contents(store.NETWORKS, {"source": source, "status": "ok"}, save(model.state_dict())).items():
+    for name, content in store.contents(
+        store.NETWORKS, {"source": source, "status": "ok"}, save(model.state_dict())
+    ).items():
         (folder / name).write_bytes(content)
     return str(folder)
 
@@ -705,10 +707,16 @@ def test_a_hub_style_config_names_plain_arguments_alone(tmp_path):
     torch.save({"state_dict": Unpickled(marker)}, tmp_path / "evil.pth")
     base = {"model_type": "timm_wrapper", "architectures": ["TimmWrapperForImageClassification"], "num_classes": 3}
     for said, more in (
-        ("checkpoint_path", {"architecture": "test_vit", "model_args": {"checkpoint_path": str(tmp_path / "evil.pth")}}),
+        (
+            "checkpoint_path",
+            {"architecture": "test_vit", "model_args": {"checkpoint_path": str(tmp_path / "evil.pth")}},
+        ),
         ("architecture='hf-hub:evil/one'", {"architecture": "hf-hub:evil/one"}),
         ("use_pretrained_backbone", {"architecture": "test_vit", "inside": {"use_pretrained_backbone": True}}),
-        ("backbone_kwargs|pretrained_cfg", {"backbone_kwargs": {"pretrained_cfg": {"file": "x"}}, "architecture": "vgg11"}),
+        (
+            "backbone_kwargs|pretrained_cfg",
+            {"backbone_kwargs": {"pretrained_cfg": {"file": "x"}}, "architecture": "vgg11"},
+        ),
     ):
         (tmp_path / "config.json").write_text(json.dumps(base | more))
         for text in (f"hf:{tmp_path}", f"hf:{tmp_path},pretrained=False"):

@@ -197,9 +197,7 @@ def hash_code(source: Source, model: nn.Module) -> str:
     return digest(identity(_find_factory(source)), sorted(kinds))
 
 
-def _build(
-    source: Source, is_filled: bool = False
-) -> tuple[nn.Module, Preprocess | Published, Sequence[Stage] | None]:
+def _build(source: Source, is_filled: bool = False) -> tuple[nn.Module, Preprocess | Published, Sequence[Stage] | None]:
     """Build a model; one of timm that ``is_filled`` with other weights does not fetch its own."""
     factory = _find_factory(source)
     drops = PRETRAINED["timm"] if is_filled and source.kind == "timm" else None

@@ -218,10 +218,10 @@ class Activations:
         for given, read in zip(pieces(source, CHUNK), beside, strict=False):
             out = run(given, read)
             if not is_finite(out):
-                lost = torch.where(~out.flatten(1).isfinite().all(1))[0] + done
+                first = int((~out.flatten(1).isfinite().all(1)).nonzero()[0]) + done
                 raise FitError(
-                    f"the activations {need.where} are not finite for {len(lost)} of {done + len(out)} samples, first "
-                    f"for number {int(lost[0])}; leave such samples out, or find the layer where that begins"
+                    f"the activations {need.where} are not finite, first for sample {first}; leave such samples out, or "
+                    "find the layer where that begins"
                 )
             done += len(out)
             yield out.to(device)
