@@ -66,7 +66,9 @@ def begin_and_kill(folder: Path, chance: random.Random) -> bool:
     child = subprocess.Popen([sys.executable, "-m", "benchmarks.damaged", "--drive", str(folder)])
     wanted = chance.randrange(1, 30)
     activations = folder / "store" / "activations"
-    while child.poll() is None and (killed.done(folder / "log") < wanted or not any(activations.glob("[!.]*.safetensors"))):
+    while child.poll() is None:
+        if killed.done(folder / "log") >= wanted and any(activations.glob("[!.]*.safetensors")):
+            break
         time.sleep(0.01)
     alive = child.poll() is None
     workers = killed.workers_of(child.pid)

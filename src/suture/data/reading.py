@@ -265,8 +265,8 @@ def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
     sampler, is_plain = loader.sampler, type(loader.batch_sampler) is BatchSampler
     if type(loader).__iter__ is not DataLoader.__iter__:
         raise DataError(
-            f"the DataLoader {name!r} is a {type(loader).__name__}, whose __iter__ is its own and may give other batches "
-            "than its dataset; give that dataset, or torch.utils.data.Subset(dataset, indices) of it"
+            f"the DataLoader {name!r} is a {type(loader).__name__}, whose __iter__ is its own and may give other "
+            "batches than its dataset; give that dataset, or torch.utils.data.Subset(dataset, indices) of it"
         )
     if is_plain and type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(whole):
         left = len(whole) % (loader.batch_size or 1) if loader.drop_last else 0

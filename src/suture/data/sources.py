@@ -276,8 +276,8 @@ def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | N
         least = min((int(known.min()) for part in labels if len(known := part[part != IGNORED])), default=0)
         if least > 0:
             warnings.warn(
-                f"the labels of {name!r} begin at {least}, and {len(numbered)} classes are taken, from 0 on: give labels "
-                f"- {least} if there are {len(numbered) - least}, or classes={len(numbered)} if none is missing",
+                f"the labels of {name!r} begin at {least}, and {len(numbered)} classes are taken, from 0 on: give "
+                f"labels - {least} if there are {len(numbered) - least}, or classes={len(numbered)} if none is missing",
                 SutureWarning,
                 stacklevel=3,
             )

@@ -1,7 +1,8 @@
 """Write the tables of a run for other tools: CSV, parquet and feather.
 
 Parquet and feather keep the types of ``table.COLUMNS``; in CSV, which is text, an empty cell and a missing one look
-the same, and a text that a spreadsheet would compute stands behind an apostrophe. ``docs/how-to/export.md`` shows what to paste for MLflow, Weights & Biases and TensorBoard.
+the same, and a text that a spreadsheet would compute stands behind an apostrophe. ``docs/how-to/export.md`` shows what
+to paste for MLflow, Weights & Biases and TensorBoard.
 """
 
 from collections.abc import Callable

@@ -177,7 +177,8 @@ def load_stitched(
     """Load a stitched network that ``save`` wrote, with the two networks that it joins.
 
     A network that is not given is made anew of its model string, if it came from one with a checkpoint; never of a
-    Python file, which would be run, nor of a model that would be fetched. Everything else is as in ``Stitched.load``, which also says what is raised.
+    Python file, which would be run, nor of a model that would be fetched. Everything else is as in ``Stitched.load``,
+    which also says what is raised.
     """
     given = dict(zip(("sender", "receiver"), (sender, receiver), strict=True))
     saved = read_stitched(folder)

@@ -14,21 +14,86 @@ from suture.common.errors import SourceError
 
 ALLOWED: dict[str, frozenset[str]] = {
     "timm": frozenset(
-        (
-            "num_classes in_chans img_size patch_size depth depths dim dims embed_dim embed_dims width widths num_heads "
-            "heads mlp_ratio mlp_ratios window_size global_pool pool_size output_stride stem_type stem_width base_width "
-            "cardinality block_args channels layers groups num_features drop_rate drop_path_rate drop_block_rate "
-            "proj_drop_rate attn_drop_rate pos_drop_rate patch_drop_rate head_dropout init_values class_token "
-            "no_embed_class reg_tokens pre_norm final_norm fc_norm qkv_bias qk_norm dynamic_img_size dynamic_img_pad "
-            "strict_img_size channel_multiplier depth_multiplier bn_eps bn_momentum zero_init_last pretrained"
-        ).split()
+        {
+            "num_classes",
+            "in_chans",
+            "img_size",
+            "patch_size",
+            "depth",
+            "depths",
+            "dim",
+            "dims",
+            "embed_dim",
+            "embed_dims",
+            "width",
+            "widths",
+            "num_heads",
+            "heads",
+            "mlp_ratio",
+            "mlp_ratios",
+            "window_size",
+            "global_pool",
+            "pool_size",
+            "output_stride",
+            "stem_type",
+            "stem_width",
+            "base_width",
+            "cardinality",
+            "block_args",
+            "channels",
+            "layers",
+            "groups",
+            "num_features",
+            "drop_rate",
+            "drop_path_rate",
+            "drop_block_rate",
+            "proj_drop_rate",
+            "attn_drop_rate",
+            "pos_drop_rate",
+            "patch_drop_rate",
+            "head_dropout",
+            "init_values",
+            "class_token",
+            "no_embed_class",
+            "reg_tokens",
+            "pre_norm",
+            "final_norm",
+            "fc_norm",
+            "qkv_bias",
+            "qk_norm",
+            "dynamic_img_size",
+            "dynamic_img_pad",
+            "strict_img_size",
+            "channel_multiplier",
+            "depth_multiplier",
+            "bn_eps",
+            "bn_momentum",
+            "zero_init_last",
+            "pretrained",
+        }
     ),
     "torchvision": frozenset(
-        (
-            "num_classes image_size patch_size num_layers num_heads hidden_dim mlp_dim dropout attention_dropout "
-            "stochastic_depth_prob width_mult aux_logits transform_input init_weights zero_init_residual groups "
-            "width_per_group replace_stride_with_dilation progress"
-        ).split()
+        {
+            "num_classes",
+            "image_size",
+            "patch_size",
+            "num_layers",
+            "num_heads",
+            "hidden_dim",
+            "mlp_dim",
+            "dropout",
+            "attention_dropout",
+            "stochastic_depth_prob",
+            "width_mult",
+            "aux_logits",
+            "transform_input",
+            "init_weights",
+            "zero_init_residual",
+            "groups",
+            "width_per_group",
+            "replace_stride_with_dilation",
+            "progress",
+        }
     ),
 }
 """By the library whose factory they are for."""

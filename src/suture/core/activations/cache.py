@@ -220,8 +220,8 @@ class Activations:
             if not is_finite(out):
                 first = int((~out.flatten(1).isfinite().all(1)).nonzero()[0]) + done
                 raise FitError(
-                    f"the activations {need.where} are not finite, first for sample {first}; leave such samples out, or "
-                    "find the layer where that begins"
+                    f"the activations {need.where} are not finite, first for sample {first}; leave such samples out, "
+                    "or find the layer where that begins"
                 )
             done += len(out)
             yield out.to(device)

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _LinAlgError as LinAlgError
 
 from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line
@@ -82,7 +83,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
             stitch.eval().requires_grad_(False)
             outputs = run_stitched(trial, cache, stitch, problem.fused)
             measurement = score(trial, cache, stitch, report, outputs)
-    except (FitError, torch.linalg.LinAlgError) as error:
+    except (FitError, LinAlgError) as error:
         if said := _say_large(trial, cache):
             raise FitError(f"{trial.where}: {said} ({first_line(error)})") from error
         if isinstance(error, FitError):
@@ -108,7 +109,7 @@ def _say_large(trial: Trial, cache: Activations) -> str:
             largest = float(cache.rows(network, cut, trial.fit_data)[:CHUNK].abs().max())
         except FitError:  # that they are not finite, which is said
             return ""
-        if LARGE < largest:
+        if largest > LARGE:
             return (
                 f"the activations of {network.name} at {cut} reach {largest:.1e}, and their squares are beyond what "
                 "float32 holds; take another cut, or scale what comes before it"
