@@ -254,7 +254,13 @@ def _ignore_pixels(wholes: list[Whole], named: tuple[str, ...] | None, task: Tas
     count = max(len(named or ()), *(len(whole.classes) for whole in wholes))
     if count > IGNORED_PIXEL or max(int(mask.max()) for mask in masks) != IGNORED_PIXEL:
         return wholes
-    return [replace(whole, labels=whole.labels.masked_fill(whole.labels == IGNORED_PIXEL, IGNORED)) for whole in wholes]  # type: ignore[union-attr,operator]
+    ignored = [None if whole.labels is None else whole.labels == IGNORED_PIXEL for whole in wholes]
+    return [
+        whole
+        if where is None or whole.labels is None
+        else replace(whole, labels=whole.labels.masked_fill(where, IGNORED))
+        for whole, where in zip(wholes, ignored, strict=True)
+    ]
 
 
 def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | None, task: Task) -> tuple[str, ...]:

@@ -291,8 +291,13 @@ def find_numbers(model: nn.Module) -> str:
     known = {id(tensor) for tensor in (*registered_tensors(model).values(), *plain_tensors(model).values())}
     for function, which in _functions(model, "the model"):
         for words, value in _used_by(function):
-            is_float = isinstance(value, Tensor) and value.is_floating_point() and id(value) not in known
-            if (is_float or (isinstance(value, np.ndarray) and value.dtype.kind == "f")) and np.unique(value).size > 1:
+            if isinstance(value, Tensor) and value.is_floating_point() and id(value) not in known:
+                numbers = value.detach().flatten().cpu()
+            elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                numbers = torch.from_numpy(np.array(value, np.float64)).flatten()
+            else:
+                continue
+            if len(numbers) and bool((numbers != numbers[0]).any()):
                 return f"{words}, which {which} uses"
     return ""
 

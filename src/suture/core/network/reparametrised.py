@@ -24,7 +24,8 @@ _STEPS = 15  #: power iterations of spectral norm, as torch begins with
 
 def find_computed(module: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a module that are computed of others, by name, as they are now."""
-    names = [*module.parametrizations] if parametrize.is_parametrized(module) else []  # type: ignore[operator,union-attr]
+    parts: Any = module.parametrizations if parametrize.is_parametrized(module) else ()
+    names = [str(name) for name in parts]
     names += [name for name, _ in _hooks_of(module)]
     return {name: getattr(module, name).detach().clone() for name in names}
 
@@ -58,7 +59,7 @@ def _hooks_of(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _make_twin(module: nn.Module, computed: dict[str, Tensor]) -> nn.Module:
     """Return the module as it would be with plain tensors; it shares all others."""
-    kind = parametrize.type_before_parametrizations(module)
+    kind: Any = parametrize.type_before_parametrizations(module)
     twin: nn.Module = kind.__new__(kind)
     modules = {name: child for name, child in module._modules.items() if name != "parametrizations"}
     held = {name: value for name, value in vars(module).items() if name not in computed}
@@ -72,7 +73,7 @@ def _make_twin(module: nn.Module, computed: dict[str, Tensor]) -> nn.Module:
 def _set(module: nn.Module, name: str, value: Tensor) -> None:
     """Set what a tensor is computed of such that it has this value, as far as that is in its power."""
     if parametrize.is_parametrized(module, name):
-        chain: Any = module.parametrizations[name]  # type: ignore[index,union-attr]
+        chain: Any = module.parametrizations[name]  # type: ignore[index]
         try:
             setattr(module, name, value.clone())
         except (RuntimeError, NotImplementedError):  # it has no right inverse

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C import _LinAlgError as LinAlgError
+from torch._C import _LinAlgError as LinAlgError  # type: ignore[attr-defined]
 
 from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line

@@ -160,7 +160,10 @@ def _pack_images(samples: Samples, folder: Path | None) -> bytes:
 
 
 def _is_sound(path: Path) -> bool:
-    """Return whether a file of images, as a run that was stopped may have left it, is there and what was written."""
+    """Return whether a file of images, as a run that was stopped may have left it, is there and what was written.
+
+    The fingerprint of the images is its name.
+    """
     try:
         return path.exists() and tensor_digest(load_mapped(path, "images")) == path.stem
     except Exception:  # a damaged file fails wherever the damage is
@@ -168,9 +171,9 @@ def _is_sound(path: Path) -> bool:
 
 
 def _load_images(part: Any) -> Tensor:
+    if isinstance(part, Path) and not _is_sound(part):
+        raise DataError(f"{part} is damaged; begin the run again, which writes it anew") from OSError("damaged")
     images: Tensor = safetensors.torch.load(part)["images"] if isinstance(part, bytes) else load_mapped(part, "images")
-    if isinstance(part, Path) and tensor_digest(images) != part.stem:  # the fingerprint is its name
-        raise DataError(f"{part} is damaged; delete it, and begin the run again, which writes it anew")
     return images
 
 
