@@ -44,6 +44,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
 
     # Small things that everything uses
     from suture.common.atomic import whole
+    from suture.common.errors import may_be_of_machine
     from suture.common.formatting import say_count, spell
     from suture.common.hashing import identity, keyed_as, registered_name
     from suture.common.names import NAMES, make, split_names
@@ -243,6 +244,7 @@ __all__ = [
     "load_with_networks",
     "make",
     "match_dtype",
+    "may_be_of_machine",
     "model_option",
     "name_cuts",
     "name_of",

@@ -189,8 +189,9 @@ def test_what_is_not_finite_is_named(where):
     dark[CHUNK + 2] = 0
     shown = Samples("dark/score", dark, torch.zeros(CHUNK + 5, dtype=torch.int64), tuple("abcdef"))
     cache = Activations()
-    named = f"the activations of A at '{network.cuts.names[-1]}' on dark/score are not finite"
-    with pytest.raises(FitError, match=named if where == "cut" else "A at the output on dark/score are not finite"):
+    place = f"'{network.cuts.names[-1]}'" if where == "cut" else "the output"
+    named = f"activations of A at {place} on dark/score are not finite, first for sample {CHUNK + 2}; leave such"
+    with pytest.raises(FitError, match=named):
         cache.at(network, network.cuts[-1], shown) if where == "cut" else cache.outputs(network, shown)
     assert not cache._kept
 

@@ -4,6 +4,7 @@ import random as pythons
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import datasets
@@ -27,7 +28,7 @@ from torchvision.transforms import v2
 
 from suture import tasks
 from suture.common import mapped
-from suture.common.errors import DataError
+from suture.common.errors import DataError, SutureWarning
 from suture.data import Data, load_data
 from suture.data.tasks import IGNORED, DenseClassification
 
@@ -103,7 +104,6 @@ SAME = {
     "Dataset of PIL": lambda: (Pictures(TRAIN), Pictures(TEST)),
     "floats of ToTensor": lambda: (Pictures(TRAIN, to_tensor), Pictures(TEST, to_tensor)),
     "shuffling loaders": lambda: (DataLoader(Pictures(TRAIN, to_tensor), 7, shuffle=True), DataLoader(Pictures(TEST))),
-    "a loader that drops": lambda: (DataLoader(Pictures(TRAIN), 7, drop_last=True), Pictures(TEST)),
     "a loader with workers": lambda: (DataLoader(Pictures(TRAIN), 7, num_workers=1), Pictures(TEST)),
     "a loader of some indices": lambda: tuple(
         DataLoader(Pictures(slice(90)), 7, sampler=SubsetRandomSampler(range(90)[part])) for part in (TRAIN, TEST)
@@ -131,6 +131,53 @@ def test_all_that_hold_the_same_samples_are_the_same_data() -> None:
         assert found.classes == wanted.classes, what
         for role in ("fit", "validation", "score"):
             assert getattr(found, role).fingerprint == getattr(wanted, role).fingerprint, what
+
+
+class Some(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        return islice(super().__iter__(), 2)
+
+
+def test_a_loader_is_the_samples_of_its_batches() -> None:
+    """As many as it gives: not those of its dataset that its last batch or its sampler leaves out."""
+    loader, test = DataLoader(Pictures(TRAIN), 7, drop_last=True), Pictures(TEST)
+    found = load_data((loader, test), validation_fraction=0.1)
+    given = sum(len(labels) for _, labels in DataLoader(TensorDataset(PIXELS[TRAIN], LABELS[TRAIN]), 7, drop_last=True))
+    assert len(found.training) == given < len(Pictures(TRAIN))
+    shuffles = DataLoader(Pictures(TRAIN), 7, shuffle=True, drop_last=True)
+    with pytest.warns(SutureWarning, match=r"leaves out \d of \d\d samples, others each time .* all of them are taken"):
+        assert len(load_data((shuffles, test)).training) == len(Pictures(TRAIN))
+    with pytest.raises(DataError, match="is a Some, whose __iter__ is its own"):
+        load_data((Some(Pictures(TRAIN), 7), test))
+
+
+def test_labels_that_begin_behind_0_are_taken_as_they_are_with_a_word() -> None:
+    pairs = ((PIXELS[TRAIN], LABELS[TRAIN] + 1), (PIXELS[TEST], LABELS[TEST] + 1))
+    with pytest.warns(
+        SutureWarning, match=r"begin at 1, and 4 classes are taken.* labels - 1 if there are 3, or classes=4"
+    ):
+        assert load_data(pairs).classes == ("0", "1", "2", "3")
+    assert load_data(pairs, classes=4).classes == ("0", "1", "2", "3")
+    maps = torch.arange(90 * 30).view(90, 6, 5) % 3 + 1
+    with pytest.warns(SutureWarning, match="begin at 1, and 4 classes"):
+        load_data(((PIXELS[TRAIN], maps[TRAIN]), (PIXELS[TEST], maps[TEST])), task=tasks.DenseClassification())
+
+
+def test_255_does_not_count_in_masks_of_any_integers() -> None:
+    """As in masks that are images; where there are more classes than that, it is one of them."""
+    maps = torch.arange(90 * 30).view(90, 6, 5) % 4
+    for kind in (torch.uint8, torch.int32, torch.int64):
+        given = maps.masked_fill(maps == 3, 255).to(kind)
+        for source in (
+            ((PIXELS[TRAIN], given[TRAIN]), (PIXELS[TEST], given[TEST])),
+            ((PIXELS[TRAIN].numpy(), given[TRAIN].numpy()), (PIXELS[TEST].numpy(), given[TEST].numpy())),
+            tuple(TensorDataset(PIXELS[part], given[part]) for part in (TRAIN, TEST)),
+        ):
+            found = load_data(source, task=tasks.DenseClassification())
+            assert found.classes == ("0", "1", "2"), kind
+            assert torch.equal(found.score.labels, maps.masked_fill(maps == 3, -100)[TEST])
+    wide = ((PIXELS[TRAIN], maps[TRAIN] * 85), (PIXELS[TEST], maps[TEST] * 85))
+    assert (load_data(wide, task=tasks.DenseClassification(), classes=256).score.labels == 255).any()
 
 
 def test_transforms_are_part_of_the_data_and_said_to_be() -> None:

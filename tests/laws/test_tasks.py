@@ -1,6 +1,7 @@
 """The laws of stitching, for every task: planted answers, identity, shuffled pairs, and what is refused."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -25,11 +26,13 @@ from suture.data.tasks import (
     Regression,
     Task,
 )
-from suture.fits import Converged, LeastSquares, Logistic, Random
+from suture.fits import Converged, LeastSquares, Logistic, MatchActivations, Random
 from suture.measurement.scores import pooled
-from suture.measurement.scores.pooled import MeanAveragePrecision
+from suture.measurement.scores.pooled import MeanAveragePrecision, SampleLoss
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials.baselines import linear_probe
+from suture.measurement.trials.measure import attempt
+from suture.measurement.trials.trial import Measurement
 from suture_papers import complexity
 
 WIDTH, VOCABULARY, SIDE = 6, 9, 5
@@ -274,6 +277,22 @@ def test_chance_is_what_a_constant_answer_scores(task, targets, answer, chance):
     assert OwnOutputs().chance(targets) is None
 
 
+@each("name", [name for name, case in CASES.items() if not case.task.copies])
+def test_a_network_that_guesses_is_warned_of_whatever_the_task(name):
+    """Guessing is a head that reads nothing; the planted receiver, and a user's scores, are no cause."""
+    data, a, _ = problem(name)
+    blind = made(CASES[name])
+    with torch.no_grad():
+        blind.head.weight.zero_()
+    blind = Network(blind, example=data.example, name="B")
+    for receiver in (a, blind):
+        seam = Seam(receiver, receiver, *[receiver.cuts[0].name] * 2)
+        one = Trial(
+            seam, data.fit, data.validation, data.score, stitch=Identity(), scores=(SampleLoss(CASES[name].task),)
+        )
+        assert any("near" in said for said in measure(one).warnings) == (receiver is blind)
+
+
 @each("name", CASES)
 def test_the_identity_gives_the_receivers_own_scores(name):
     data, a, _ = problem(name)
@@ -315,6 +334,43 @@ def test_a_curve_of_a_text_has_all_controls_but_those_of_classes():
 def test_targets_that_do_not_fit_the_task_are_refused(labels, task, classes, said):
     with pytest.raises(DataError, match=said):
         Samples("x", torch.rand(9, 1, 4, 4), labels, classes, **({} if task is None else {"task": task}))
+
+
+def test_an_average_precision_of_no_labels_is_refused_before_any_work():
+    data, a, b = problem("multi-label")
+    none = replace(data.score, labels=torch.zeros_like(data.score.labels))
+    for scores in (None, (MeanAveragePrecision(),)):
+        with pytest.raises(DataError, match="score has no sample that 'mAP' selects, because none has a label"):
+            Trial(Seam.at(a, b, a.cuts.names[0]), data.fit, data.validation, none, scores=scores)
+
+
+class Scaled(nn.Module):
+    """A network whose activations are so large at its cut, and no output for it."""
+
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.body, self.act, self.head, self.by = nn.Linear(SIDE**2, 4), nn.ReLU(), nn.Linear(4, 3), by
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.act(self.body(x.flatten(1)) * self.by) / self.by)
+
+
+def test_activations_whose_squares_are_infinite_are_named():
+    """Where a fit needs no squares it is none the worse for them."""
+    x = torch.rand(90, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    parts = [Samples(f"d/{i}", part, torch.arange(30) % 3, THREE) for i, part in enumerate(x.split(30))]
+    networks = []
+    for name, by in (("A", 1.0), ("B", 1e20)):
+        torch.manual_seed(0)
+        networks.append(Network(Scaled(by), example=x[:3], name=name))
+    for fit, said in (
+        (MatchActivations(steps=9), "activations of B at act reach .*e.20, and their squares"),
+        (Random(), ""),
+    ):
+        found = attempt(Trial(Seam(*networks, "act", "act"), *parts, fit=fit))
+        assert (
+            re.search(f"^FitError: A → B at act: the {said}", found.error) if said else isinstance(found, Measurement)
+        )
 
 
 def test_outputs_that_do_not_fit_the_targets_are_refused():

@@ -7,6 +7,7 @@ What initialisation leaves (ones and zeros of norms) is known from their papers,
 import copy
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -14,6 +15,7 @@ import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from loops import each
 from models import images, scrambled, small, zoo_model
@@ -386,7 +388,7 @@ def test_an_untrained_network_that_is_none_is_refused_as_such():
 
 def test_a_factory_that_returns_trained_weights_is_refused():
     trained = scrambled(Own())
-    message = r"gives the same parameters from every seed \('temperature', 'inner.0.weight'.*pretrained=False"
+    message = r"gives the same numbers from every seed \('temperature', 'inner.0.weight'.*pretrained=False"
     for factory in (lambda: trained, lambda: copy.deepcopy(trained)):
         with pytest.raises(UntrainedError, match=message):
             network(trained, factory=factory).untrained(0)
@@ -394,7 +396,7 @@ def test_a_factory_that_returns_trained_weights_is_refused():
 
 def test_a_factory_that_returns_other_trained_weights_is_refused():
     """As ``pretrained=True`` does for a network that was fine-tuned later: its weights differ, but are trained."""
-    with pytest.raises(UntrainedError, match="the same parameters from every seed"):
+    with pytest.raises(UntrainedError, match="the same numbers from every seed"):
         network(scrambled(Own(), seed=1), factory=lambda: scrambled(Own(), seed=2)).untrained(0)
 
 
@@ -408,6 +410,151 @@ def test_a_factory_that_loads_part_of_the_trained_weights_is_refused():
 
     with pytest.raises(UntrainedError, match=r"from every seed \('inner.0.weight'"):
         network(trained, factory=factory).untrained(0)
+
+
+class Holder:
+    def __init__(self, table):
+        self.inside = {"table": table}
+
+
+class Everywhere(nn.Module):
+    """A model whose numbers lie wherever Python lets them."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 5), nn.BatchNorm1d(5))
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("scale", torch.ones(()))
+        self.held, self.array, self.plain = Holder(torch.ones(5)), np.ones(5, np.float32), torch.ones(5)
+
+    def forward(self, x):
+        y = (self.body(x) - self.mean) * self.scale * self.plain
+        return y * self.held.inside["table"] * torch.from_numpy(self.array)
+
+
+def statistics(model):
+    model.body[2].running_mean.uniform_(1, 2)
+
+
+def number(model):
+    model.scale.fill_(1.7)
+
+
+def buffer(model):
+    model.mean.uniform_()
+
+
+def plain(model):
+    model.plain = torch.rand(5)
+
+
+def held(model):
+    model.held = Holder(torch.rand(5))
+
+
+def array(model):
+    model.array = np.random.default_rng(0).random(5, np.float32)
+
+
+@each(
+    ("trains", "name"),
+    [
+        (statistics, "body.2.running_mean"),
+        (buffer, "mean"),
+        (number, "scale"),
+        (plain, "plain"),
+        (held, "held.inside"),
+        (array, "array"),
+    ],
+)
+def test_a_copy_whose_layers_alone_are_reset_is_not_untrained(trains, name):
+    """The trap: a factory copies the trained model and resets its layers, and what no layer owns stays trained."""
+    model = scrambled(Everywhere())
+    with torch.no_grad():
+        model.body[2].running_mean.zero_()
+        model.body[2].running_var.fill_(1)
+        model.mean.zero_()
+        model.scale.fill_(1)
+        trains(model)
+
+    def factory():
+        made = copy.deepcopy(model)
+        made.body[1].reset_parameters()
+        nn.init.normal_(made.body[2].weight)
+        nn.init.normal_(made.body[2].bias)
+        return made
+
+    with pytest.raises(UntrainedError, match=rf"same numbers from every seed \('{name}'\)"):
+        network(model, factory=factory).untrained(0)
+    network(model, factory=Everywhere).untrained(0)
+    if trains in (held, array, plain):
+        with pytest.raises(UntrainedError, match=f"reaches .*'{name}'"):
+            network(model, constants=("mean", "scale")).untrained(0)
+    if name != "body.2.running_mean":
+        every = ("mean", "scale", "plain", "held.inside", "array")
+        assert network(model, constants=every).untrained(0) is not None
+        assert network(model, factory=factory, constants=every).untrained(0) is not None
+
+
+def test_numbers_that_a_hook_reads_are_no_untrained_networks():
+    model, gain = scrambled(nn.Sequential(nn.Flatten(), nn.Linear(192, 5))), torch.rand(5)
+    model[1].register_forward_hook(lambda module, given, out: out * gain)
+    with pytest.raises(UntrainedError, match="'gain', which a hook on module '1' in the model uses"):
+        network(model).untrained(0)
+
+
+class Squashed(nn.Module):
+    """A parametrisation of a user's, without an inverse."""
+
+    def forward(self, weight):
+        return weight.tanh()
+
+
+COMPUTED = {
+    "weight norm": parametrizations.weight_norm,
+    "spectral norm": parametrizations.spectral_norm,
+    "orthogonal": parametrizations.orthogonal,
+    "orthogonal, of itself": lambda layer: parametrizations.orthogonal(
+        layer, orthogonal_map="matrix_exp", use_trivialization=False
+    ),
+    "a user's": lambda layer: nn.utils.parametrize.register_parametrization(layer, "weight", Squashed()),
+    "weight norm by hooks": nn.utils.weight_norm,
+    "spectral norm by hooks": nn.utils.spectral_norm,
+    "pruned": lambda layer: nn.utils.prune.l1_unstructured(layer, "weight", amount=0.5),
+    "pruned twice": lambda layer: [
+        nn.utils.prune.random_unstructured(layer, "weight", amount=part) for part in (0.5, 0.1)
+    ],
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@each("kind", COMPUTED)
+def test_layers_whose_weight_is_computed_can_be_made_untrained(kind):
+    """What the weight is computed of is drawn anew, and such that the weight is the layer's own, as if just made."""
+
+    def made(seed):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 5))
+        for layer in (model[0], model[3]):
+            COMPUTED[kind](layer)
+        return model.eval()
+
+    trained = made(11)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.mul_(1.5)
+    one = network(trained)
+    own, fresh = tensors(one), tensors(one.untrained(0))
+    kept = [n for n in fresh if torch.equal(own[n], fresh[n]) and not untrained._is_constant(fresh[n])]
+    assert kept == [n for n in fresh if n.endswith("weight_mask")]
+    one.untrained(0)(images(2, 8))
+    name = "weight_orig" if kind.startswith("pruned") else "weight"  # the mask is the trained network's
+    weights = [getattr(net, name).detach() for net in (one.untrained(0)._model[3], made(3)[3])]
+    if kind.startswith("spectral norm"):
+        assert torch.linalg.matrix_norm(weights[0], 2) == pytest.approx(1, rel=0.15)
+    else:
+        assert weights[0].std() == pytest.approx(weights[1].std().item(), rel=0.15), "as wide as just made"
+    assert not torch.equal(one.untrained(0)(images(2, 8)), one.untrained(1)(images(2, 8)))
 
 
 def test_a_parameter_that_is_drawn_from_no_seed_can_be_named_a_constant():

@@ -15,7 +15,7 @@ from loops import each
 from suture import Network, Preprocess, controls, curve, explain, run, stitch
 from suture.common.errors import NetworkError
 from suture.fits import Quick
-from suture.measurement.scores.alone import find_doubts, look_at
+from suture.measurement.scores.alone import find_doubts
 from suture.reports.html import read, render
 from trained import digits
 
@@ -65,7 +65,9 @@ def measured(b: Network, which: tuple = (controls.itself,)):
 def test_a_warning_comes_first_and_nothing_is_answered_at_such_a_seam(preprocess, expected, said):
     table = measured(network("B", preprocess, expected))
     told = explain(table)
-    warned = [line for line in told.warnings if line.startswith("Warning: ")]
+    gained = [line for line in told.warnings if "better than B alone. Stitched to itself" in line]
+    warned = [line for line in told.warnings if line.startswith("Warning: ") and line not in gained]
+    assert bool(gained) == (preprocess is FORGOTTEN and expected == 0), "it is no doubt where it is meant"
     assert bool(warned) == bool(said)
     if said:
         assert any(re.search(said, line) for line in warned), warned
@@ -92,8 +94,6 @@ def test_a_measurement_says_so_first_and_keeps_it_in_its_notes(tmp_path):
 def test_near_chance_depends_on_the_classes():
     """The commonest class is what guessing gets; a card is believed to five points and twice the standard error."""
     labels = {"control": "", "sender": "A", "receiver": "B", "sender_cut": "x", "receiver_cut": "x"}
-    seen = look_at({"receiver": torch.eye(2).repeat(50, 1)}, torch.tensor([0, 1] * 50), 0.5)
-    assert seen == {"receiver": 1.0, "chance": 0.5, "n": 100}
     for right, chance, expected, warned in (
         (0.52, 0.5, None, True),
         (0.53, 0.5, None, False),
@@ -103,16 +103,27 @@ def test_near_chance_depends_on_the_classes():
         (0.85, 0.1, 0.9, False),
     ):
         alone = {"receiver": right, "chance": chance, "n": 10**6}
-        assert bool(find_doubts(labels | {"receiver_expected": expected}, alone, None)) == warned, right
-        assert not find_doubts(labels | {"receiver_expected": expected, "control": "untrained both"}, alone, None)
+        assert bool(find_doubts(labels | {"receiver_expected": expected}, alone, {})) == warned, right
+        assert not find_doubts(labels | {"receiver_expected": expected, "control": "untrained both"}, alone, {})
 
 
 @each(("labels", "warned"), [({}, True), ({"judged_on": "d/score"}, False)])
 def test_a_gain_on_other_samples_than_those_judged_on_is_no_sign(labels, warned):
     """Of a backdoor the stitched network is scored with the trigger, on which its carrier is wrong by design."""
     same = {"control": "itself", "sender": "A", "receiver": "A", "sender_cut": "x", "receiver_cut": "x"}
-    alone = {"receiver": 0.9, "chance": 0.1, "n": 100}
-    assert bool(find_doubts(same | labels, alone, {"value": -40.0, "high": -30.0})) == warned
+    alone, gained = {"receiver": 0.9, "chance": 0.1, "n": 100}, {"value": -40.0, "high": -30.0}
+    assert bool(find_doubts(same | labels, alone, {"accuracy": {"penalty": gained}})) == warned
+
+
+@pytest.mark.slow
+@each(("which", "beside"), [((), "the control 'itself' would tell"), ((controls.itself,), "")])
+def test_a_stitch_that_gains_much_is_warned_of_without_controls(which, beside):
+    table = measured(network("B", FORGOTTEN), which)
+    said = explain(table).warnings
+    assert any(
+        re.search(r"Warning: at 3 the stitched network is \d+\.\d points better than B alone", one) for one in said
+    ) == (not which), "or the receiver stitched to itself says more"
+    assert beside in " ".join(said)
 
 
 def test_an_expected_accuracy_is_a_fraction():

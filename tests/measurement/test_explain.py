@@ -57,6 +57,34 @@ def none(lines, words):
     assert not [line for line in lines if words in line], lines
 
 
+# --- what is wrong
+
+
+@each(
+    ("controls", "said"),
+    [
+        ({}, "Unless the sender knows more, B may not be fed as it was trained"),
+        ({"itself": 0.703}, "Stitched to itself, B gains 0.3 points at most."),
+        ({"itself": 0.69}, "Stitched to itself, B gains nothing."),
+    ],
+)
+def test_what_gains_much_is_warned_of_and_still_works(controls, said):
+    """A larger sender may truly give it; so the gain of the receiver stitched to itself stands beside."""
+    told = explain(table((0.92, 0.7), controls, own=0.7))
+    line = one(told.warnings, "Warning: at one the stitched network is 22.0 points better than B alone.")
+    assert said in line
+    assert told.verdict.startswith("A works in B at both cuts")
+    none(explain(table((0.754, 0.7), controls, own=0.7)).warnings, "better than B alone")
+
+
+def test_a_gain_in_another_unit_is_judged_by_the_way_to_guessing():
+    """Of 4 nats that guessing loses, 0.2 are a twentieth; of a score with no known chance nothing is said."""
+    for loss, chance, warned in ((1.0, 4.0, True), (1.15, 4.0, False), (0.5, None, False)):
+        rows = table((loss, 1.3), {}, own=1.3, unit="nats").assign(score="loss", chance=chance)
+        said = [one for one in explain(rows, margin=0.1).warnings if "better than B alone" in one]
+        assert bool(said) == warned, (loss, chance)
+
+
 # --- what must not be concluded
 
 

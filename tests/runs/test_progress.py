@@ -15,7 +15,7 @@ from reported import curve_table
 from suture.common.errors import DataError
 from suture.reports.terminal.curve import live_table
 from suture.runs import progress
-from suture.runs.progress import Bar, Lines, Live, Silent
+from suture.runs.progress import AlsoLogged, Bar, Lines, Live, Silent
 
 GOOD = None
 SEAM = "A → B at [red]x (itself)"
@@ -299,3 +299,19 @@ def test_a_notebook_has_lines_and_a_program_nothing(monkeypatch: pytest.MonkeyPa
     assert type(progress.choose_bar()) is Silent
     shell.kernel = object()
     assert type(progress.choose_bar()) is Lines
+
+
+def test_whatever_is_shown_is_logged_too(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a service keeps it: how many, what failed as a warning, and the end; with what a stranger wrote seen."""
+    caplog.set_level("INFO", "suture")
+    shown = AlsoLogged(Silent())
+    shown.begin(2, 0)
+    shown.working_on("A")
+    shown.done("A", "FitError: the loss\x1b[2J is not finite")
+    shown.done("B", None)
+    shown.end()
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
+    first, failed, last = (record.getMessage() for record in caplog.records)
+    assert (first, failed) == ("2 trials", "failed: A: FitError: the loss⟨U+001B⟩[2J is not finite")
+    assert last.startswith("2 trials in ")
+    assert capsys.readouterr().err == "", "nothing else is shown"

@@ -8,11 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from filelock import Timeout
 from pandas.testing import assert_frame_equal
+from safetensors import SafetensorError
 
+from loops import each
 from suture import Seam, Trial, curve, measure, run
 from suture.common.devices import CPU
-from suture.common.errors import DataError, FrozenError, OutputError, StoreError
+from suture.common.errors import DataError, FitError, FrozenError, OutputError, StoreError
 from suture.core.activations.cache import Activations
 from suture.fits import Converged, Fit, FitReport, LeastSquares, TaskLoss, averaged, converged
 from suture.measurement.scores.scores import Accuracy
@@ -370,6 +373,36 @@ def test_a_failure_stays_until_it_is_retried(tmp_path):
     assert_frame_equal(run(trials, store=tmp_path), some)
     assert_frame_equal(timeless(run(trials, store=tmp_path, retry=True)), timeless(run(trials)))
     assert Store(tmp_path).failures() == {}
+
+
+OF_MACHINE = {
+    "memory": MemoryError(),
+    "torch's memory": RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 4 bytes"),
+    "a disk": OSError(5, "Input/output error"),
+    "a lock": Timeout("x.lock"),
+    "a damaged file": SafetensorError("Error while deserializing header"),
+    "a file of the store": StoreError("it is damaged"),
+    "a GPU": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+}
+OF_TRIAL = {"the loss": FitError("the loss is not finite"), "code": ValueError("of the user's")}
+
+
+@each(("error", "again"), [(e, True) for e in OF_MACHINE.values()] + [(e, False) for e in OF_TRIAL.values()])
+def test_a_failure_that_may_be_of_the_machine_is_not_final(tmp_path_factory, monkeypatch, error, again):
+    """Whatever it came of: it is recorded, and a later run tries again; one of the trial itself stays."""
+    store, trials = tmp_path_factory.mktemp("of-machine") / "run", plan()[:1]
+
+    def fails(*_, **__):
+        try:
+            raise error
+        except Exception as cause:
+            raise FitError("something went wrong") from cause
+
+    with monkeypatch.context() as patch:
+        patch.setattr("suture.measurement.trials.measure.make_problem", fails)
+        assert run(trials, store=store, on=Local(workers=1))["status"].tolist()[0] == "failed"
+    assert (run(trials, store=store)["status"] == "ok").all() == again
+    assert bool(Store(store).failures()) == (not again)
 
 
 def test_a_failure_is_kept_with_its_traceback(tmp_path):

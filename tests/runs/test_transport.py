@@ -19,11 +19,12 @@ from torch.nn.utils.parametrizations import weight_norm
 import suture
 from models import Small, images, made_of, seeded, small, zoo_network
 from suture import Measurement, Network, Samples, Seam, Trial, load_network, measure
-from suture.common.errors import DataError, NetworkError, RunnerError
+from suture.common.errors import DataError, NetworkError, RunnerError, may_be_of_machine
 from suture.core.fused import fuse_suffix
 from suture.data.noise import ClusteredNoise
 from suture.fits import Fit, LeastSquares, Random, TaskLoss
 from suture.measurement.scores.scores import Accuracy, Score
+from suture.runs.runners import transport
 from suture.runs.runners.tasks import Measuring
 from suture.runs.runners.transport import Packer, Unpacker
 
@@ -204,13 +205,16 @@ def test_samples_arrive_as_they_were(tmp_path, with_folder):
     assert got.shuffled(5).fingerprint == sent.shuffled(5).fingerprint
 
 
-def test_images_that_lie_there_damaged_are_refused(tmp_path):
+@pytest.mark.parametrize("harm", [lambda held: held[:-1] + b"!", lambda held: held[:-9], lambda held: b"!" + held[1:]])
+def test_images_that_a_stopped_run_left_damaged_are_written_anew(tmp_path, harm):
     sent = samples()
     shipped(sent, tmp_path)
     (path,) = tmp_path.glob("*.safetensors")
-    path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(DataError, match="is damaged; delete it, and begin the run again"):
-        shipped(sent, tmp_path)
+    path.write_bytes(harm(path.read_bytes()))
+    with pytest.raises(DataError, match="is damaged; begin the run again") as refused:
+        transport._load_images(path)
+    assert may_be_of_machine(refused.value)
+    assert torch.equal(shipped(sent, tmp_path).images, sent.images)
 
 
 @pytest.mark.parametrize("with_folder", [True, False])

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file, save_model
 from torch import nn
 
-from suture.common.errors import CheckpointError
+from suture.common.errors import CheckpointError, SutureWarning
 from suture.zoo import load_checkpoint
 
 
@@ -80,6 +80,18 @@ def test_a_state_dict_may_lie_in_what_a_training_script_saved(tmp_path, wrapper)
     torch.save({"epoch": 3, wrapper: parallel(source.state_dict()), "optimizer": {"lr": 0.1}}, path)
     model = network()
     load_checkpoint(model, path)
+    assert equal(model, source)
+
+
+@pytest.mark.parametrize("averaged", ["model_ema", "state_dict_ema", "anything"])
+def test_averaged_weights_beside_those_that_are_taken_are_named(tmp_path, averaged):
+    """As torchvision's references, timm and ``AveragedModel`` leave them."""
+    source, path = trained(), tmp_path / "checkpoint.pt"
+    ema = {"n_averaged": torch.tensor(3)} | parallel(trained().state_dict())
+    torch.save({"model": source.state_dict(), averaged: ema, "optimizer": {"state": {}}}, path)
+    model = network()
+    with pytest.warns(SutureWarning, match=f"under 'model', '{averaged}'; those under 'model' are taken"):
+        load_checkpoint(model, path)
     assert equal(model, source)
 
 

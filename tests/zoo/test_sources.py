@@ -1,21 +1,24 @@
+import json
 import pickle
 import re
 import shutil
 import socket
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import timm
 import torch
 import torchvision
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from timm.data import create_transform, resolve_data_config
 from torch import nn
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.preprocess import Preprocess
+from suture.runs.store import store
 from suture.zoo import Source, load_network, parse_source, resolve
 from suture.zoo.published import of_timm
 from suture.zoo.sources import EXAMPLES, check_trusted, image_shape, is_random
@@ -645,3 +648,80 @@ def test_a_module_that_can_be_imported_builds_by_its_factory(tmp_path, monkeypat
     with pytest.raises(SourceError, match=r"would run the module some_package.models, .* or say trust=True"):
         check_trusted("folder", parse_source(text))
     assert check_trusted("folder", parse_source(text), {text}).kind == "module"
+
+
+# --- what a stranger's description may name ---------------------------------------------------------------------------
+
+
+def card(folder, source, model):
+    """A folder as of a trained network, with whatever source."""
+    folder.mkdir()
+    for name, content in store.contents(
+        store.NETWORKS, {"source": source, "status": "ok"}, save(model.state_dict())
+    ).items():
+        (folder / name).write_bytes(content)
+    return str(folder)
+
+
+class Unpickled:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.touch, (self.marker,)
+
+
+def test_a_folders_card_names_plain_arguments_alone(tmp_path, monkeypatch):
+    """Whatever a library's factory would do with the others: read a file, unpickle it, fetch what it is told to."""
+    model, marker = timm.create_model("test_vit", num_classes=3), tmp_path / "ran"
+    torch.save({"state_dict": Unpickled(marker)}, tmp_path / "evil.pth")
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("something was fetched"))
+    for i, (source, said) in enumerate(
+        (
+            (f"timm:test_vit,num_classes=3,cache_dir={tmp_path}", "gives timm the argument cache_dir="),
+            ("timm:test_vit,num_classes=3,embed_layer=os", "gives timm the argument embed_layer='os'"),
+            ("timm:test_vit,num_classes=3,global_pool='a/b'", "gives timm the argument global_pool='a/b'"),
+            ("timm:test_vit,num_classes={'a':1}", "gives timm the argument num_classes="),
+            ("torchvision:resnet18,weights=DEFAULT", "gives torchvision the argument weights='DEFAULT'"),
+            ("hf:someone/model", "names hf:someone/model"),
+        )
+    ):
+        text = card(tmp_path / str(i), source, model)
+        with pytest.raises(SourceError, match=f"the card of .* {re.escape(said)}.*or say trust=True"):
+            resolve(text)
+        assert parse_source(text, trust=True).checkpoint
+    config = "timm:test_vit,pretrained=True,pretrained_cfg_overlay={'file':'evil.pth'}"
+    with pytest.raises(SourceError, match="gives timm the argument pretrained_cfg_overlay="):
+        check_trusted(config, parse_source(config), {"--config", "settings.yaml"})
+    for text in (config, "torchvision:resnet18,weights=DEFAULT", "timm:test_vit,pretrained=True"):
+        assert check_trusted(text, parse_source(text), {text if text == config else "--config"}).text == text
+    text = card(tmp_path / "fine", "timm:test_vit.r160_in1k,pretrained=True,num_classes=3,drop_path_rate=0.1", model)
+    assert resolve(text).preprocess == of_timm(model, {}), "nothing is fetched, and images are prepared as it says"
+    assert not marker.exists()
+
+
+def test_a_hub_style_config_names_plain_arguments_alone(tmp_path):
+    """transformers gives timm what the config of a ``TimmWrapper`` says, a file to unpickle included."""
+    pytest.importorskip("transformers")
+    marker = tmp_path / "ran"
+    torch.save({"state_dict": Unpickled(marker)}, tmp_path / "evil.pth")
+    base = {"model_type": "timm_wrapper", "architectures": ["TimmWrapperForImageClassification"], "num_classes": 3}
+    for said, more in (
+        (
+            "checkpoint_path",
+            {"architecture": "test_vit", "model_args": {"checkpoint_path": str(tmp_path / "evil.pth")}},
+        ),
+        ("architecture='hf-hub:evil/one'", {"architecture": "hf-hub:evil/one"}),
+        ("use_pretrained_backbone", {"architecture": "test_vit", "inside": {"use_pretrained_backbone": True}}),
+        (
+            "backbone_kwargs|pretrained_cfg",
+            {"backbone_kwargs": {"pretrained_cfg": {"file": "x"}}, "architecture": "vgg11"},
+        ),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(base | more))
+        for text in (f"hf:{tmp_path}", f"hf:{tmp_path},pretrained=False"):
+            with pytest.raises(SourceError, match=said):
+                resolve(text)
+    (tmp_path / "config.json").write_text(json.dumps(base | {"architecture": "test_vit", "model_args": {"depth": 1}}))
+    assert resolve(f"hf:{tmp_path},pretrained=False").model is not None
+    assert not marker.exists()

@@ -40,6 +40,7 @@ from suture.extend import (
     flush,
     hash_code,
     identity,
+    may_be_of_machine,
     registered_name,
     to_safetensors,
     undisturbed,
@@ -166,7 +167,8 @@ class BaseModel(TrainingTask):
                 return self.train(folder)
         except Exception as error:  # a factory may raise anything
             reason = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-            return Outcome(self._card("failed", time.perf_counter() - begun) | reason)
+            outcome = Outcome(self._card("failed", time.perf_counter() - begun) | reason)
+            return outcome.of_machine() if may_be_of_machine(error) else outcome
 
     def _progress(self, scratch: Path) -> Path:
         return scratch / "training" / self.sequence

@@ -39,7 +39,7 @@ from suture.cli import (
 )
 from suture.cli.options import Command
 from suture.cli.output import in_options, say
-from suture.common.errors import LeftOut, SourceError, SutureError
+from suture.common.errors import SourceError, SutureError, SutureWarning
 from suture.common.names import check_name, suggestion
 from suture.common.plugins import PAPERS, added
 
@@ -268,7 +268,7 @@ def _run(given: list[str]) -> int:
     with warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")  # those of libraries
-            warnings.simplefilter("default", LeftOut)
+            warnings.simplefilter("default", SutureWarning)
             warnings.showwarning = lambda message, *_, **__: say(f"suture: {in_options(str(message))}")
         code: int = chosen.chosen.run(chosen)
         return code

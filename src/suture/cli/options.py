@@ -303,7 +303,7 @@ def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
     named: set[Path | str] = {
         Path(word.partition(".py:")[0] + ".py").expanduser().resolve() for word in words if ".py:" in word
     }
-    named |= {re.split("[,@]", word)[0] for word in words}  # modules
+    named |= {*words, *(re.split("[,@]", word)[0] for word in words)}  # model strings, and modules
     sources = {text: parse_source(text, trust=True) for text in texts}
     if text := vars(chosen).get("preprocess"):
         try:

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from suture.common.visible import visible
+
 Parts = list[list[Any]]
 """What is printed, in paragraphs of tables and texts."""
 
 
 def say(line: str) -> None:
-    """Print a line that is not a result to standard error."""
-    print(line, file=sys.stderr, flush=True)
+    """Say something that is no result."""
+    print(visible(line), file=sys.stderr, flush=True)
 
 
 #: The names of function arguments in errors, and their counterparts on the command line.
@@ -32,7 +34,8 @@ _OPTIONS = {
     "data.limited(fit=…)": "--fit-samples N",
     "give a store=": "give --out FOLDER",
     "say trust=True": "say --trust",
-    "; those that are not a result of training can be named: constants=(…)": ", or leave the untrained controls out, "
+    "; those that are no result of training can be named: constants=(…)": "; register buffers that are no result of "
+    "training with persistent=False, or leave the untrained controls out, "
     "--controls itself,shuffled-pairs,clustered-noise",
 } | {
     f" {name}={after}": f" --{name}{after or ' '}"
@@ -56,10 +59,10 @@ def say_wrote(files: Sequence[Path]) -> None:
 
 def show(*things: Any) -> None:
     """Print tables and texts to standard output, without spaces at the ends of lines."""
-    from rich.console import Console
+    from suture.common.screen import Screen
 
     plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # rich would not ask for their width
-    console = Console(highlight=False, markup=False, emoji=False, width=width(), force_terminal=plain)
+    console = Screen(highlight=False, markup=False, emoji=False, width=width(), force_terminal=plain)
     with console.capture() as captured:
         console.print(*things, sep="\n")
     print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
@@ -71,7 +74,7 @@ def show_text(text: str) -> None:
     before = ""
     for line in text.splitlines():
         copied = line.startswith("suture ") or before.endswith(" \\")
-        print(line if copied else wrapper.fill(line))
+        print(visible(line if copied else wrapper.fill(line)))
         before = line
     print(end="", flush=True)
 
@@ -115,10 +118,9 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
 
 
 def say_preview(table: Any) -> None:
-    """Print the preview of a curve to standard error, with a heading that names it a preview."""
-    from rich.console import Console
-
+    """Print to standard error what a preview shows of a curve, with a heading that says what it is."""
     from suture.common.errors import DataError
+    from suture.common.screen import Screen
     from suture.measurement.tables.curve import arrange_curve
     from suture.reports.terminal import curve as screen
 
@@ -126,7 +128,7 @@ def say_preview(table: Any) -> None:
         shown = arrange_curve(table)
     except DataError:  # no trial could be measured
         return
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False, width=width())
+    console = Screen(stderr=True, highlight=False, markup=False, emoji=False, width=width())
     console.print(screen.preview_heading(shown), screen.curve_table(shown, width()), sep="\n")
 
 

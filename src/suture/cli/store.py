@@ -65,7 +65,7 @@ def table(chosen: Namespace) -> int:
     if chosen.csv is not None:
         files.append(Path(chosen.csv).expanduser())
         with writing_to(files[-1]), whole(files[-1]) as temporary:
-            tables.for_text(made).to_csv(temporary, index=False)
+            tables.write_csv(made, temporary)
     parts = _parts(made, found.command) if len(made) else [["nothing is measured yet"]]
     shown = output.hand_over(chosen, made, files, parts, {"missing": found.missing})
     if found.missing:

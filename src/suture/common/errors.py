@@ -21,7 +21,7 @@ A message names the offender, the allowed values, and the remedy. The tree::
     ├── StoreError            a folder that is not a store of this run
     └── RunnerError           a place where trials cannot run
 
-``LeftOut`` is a warning, not an error.
+``SutureWarning`` says what was taken where something else may be meant; ``LeftOut`` is one.
 """
 
 
@@ -97,5 +97,30 @@ class RunnerError(SutureError):
     """A place where trials cannot run."""
 
 
-class LeftOut(UserWarning):
+class SutureWarning(UserWarning):
+    """A reading of what was given that is not the only one, with what was taken."""
+
+
+class LeftOut(SutureWarning):
     """A control that cannot be made and is left out of a plan, with the reason."""
+
+
+_OF_MEMORY = ("out of memory", "not enough memory", "allocate memory", "cuda error", "cudnn error")
+
+
+def may_be_of_machine(error: BaseException) -> bool:
+    """Return whether an error, or what it came of, may be of the machine: memory, a disk, a lock, a damaged file.
+
+    The same work may then succeed later, or elsewhere.
+    """
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        if isinstance(found, OSError | MemoryError | DeviceError | OutputError | StoreError | RunnerError):
+            return True
+        is_of_files = type(found).__module__.partition(".")[0] in ("safetensors", "safetensors_rust", "filelock")
+        if is_of_files or any(word in str(found).lower() for word in _OF_MEMORY):
+            return True
+        found = found.__cause__ or found.__context__
+    return False

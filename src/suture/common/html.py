@@ -1,7 +1,9 @@
 """Small tables for notebooks."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape as escape_html
+
+from suture.common.visible import visible
 
 
 def to_html(headings: Sequence[str], rows: Iterable[Sequence[str]], above: str = "", below: str = "") -> str:
@@ -16,3 +18,8 @@ def _row(tag: str, cells: Sequence[str]) -> str:
         f"<{tag} style='text-align:{'right' if i else 'left'}'>{escape(cell)}</{tag}>" for i, cell in enumerate(cells)
     ]
     return f"<tr>{''.join(made)}</tr>"
+
+
+def escape(text: str) -> str:
+    """Return a text as it stands in HTML, all of it seen."""
+    return escape_html(visible(text))

@@ -4,6 +4,7 @@ import operator
 from typing import Any
 
 from suture.common.errors import DataError, SutureError
+from suture.common.visible import visible
 
 _LONGEST = 60  #: letters of a value that a message shows
 
@@ -30,6 +31,16 @@ def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> 
         return operator.index(value)
     except TypeError:
         raise error(f"{name}={_short(value)} is not a whole number; give one, such as 1") from None
+
+
+def check_name(what: str, name: object, error: type[SutureError] = DataError) -> str:
+    """Return a name as a text. Raises ``error`` if no file can hold it: half a character, as of a file's odd name."""
+    text = str(name)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise error(f"{what} is {visible(text)!r:.80}, with half a character in it; give another name") from None
+    return text
 
 
 def _short(value: object) -> str:

@@ -1,7 +1,8 @@
 """Reading of a map-style ``Dataset``, a ``DataLoader``, or anything that returns samples by their number.
 
-A ``DataLoader`` is read in the order of its dataset, by its own workers and ``collate_fn``: the samples that its
-sampler draws, each once, whatever ``drop_last`` leaves out. Samples are pairs ``(image, label)``, or mappings with an
+A ``DataLoader`` is read in the order of its dataset, by its own workers and ``collate_fn``: the samples of its batches,
+each once. One that shuffles and drops the last leaves out others each time, so of it all are read, and a warning says
+so. Samples are pairs ``(image, label)``, or mappings with an
 entry for each; token ids may have their mask, token types and positions beside them, and any length. Images are
 tensors, arrays or PIL's; floats that are 8-bit pixels divided by 255, as ``ToTensor`` makes them, are kept as bytes:
 the same images, to rounding, in a quarter of the space.
@@ -11,6 +12,7 @@ same images: a few samples are read twice.
 """
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Subset, default_collate
 
-from suture.common.errors import DataError
+from suture.common.errors import DataError, SutureWarning
 from suture.common.mapped import empty, fill, pieces
 from suture.data.inputs import CONTENT, SIDES, Input, Inputs, fill_up, join_inputs
 from suture.data.samples import check_brightness, check_range
@@ -261,12 +263,24 @@ def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
     """Return the numbers of the samples that a loader draws. Raises ``DataError`` if they differ each time."""
     whole = list(range(len(loader.dataset)))  # type: ignore[arg-type]
     sampler, is_plain = loader.sampler, type(loader.batch_sampler) is BatchSampler
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        raise DataError(
+            f"the DataLoader {name!r} is a {type(loader).__name__}, whose __iter__ is its own and may give other "
+            "batches than its dataset; give that dataset, or torch.utils.data.Subset(dataset, indices) of it"
+        )
     if is_plain and type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(whole):
+        left = len(whole) % (loader.batch_size or 1) if loader.drop_last else 0
+        if left:
+            warnings.warn(
+                f"the DataLoader {name!r} shuffles and leaves out {left} of {len(whole)} samples, others each time "
+                "(drop_last=True); all of them are taken",
+                SutureWarning,
+                stacklevel=2,
+            )
         return whole
 
     def draw() -> list[int]:
-        drawn = sampler if is_plain else chain.from_iterable(loader.batch_sampler or ())
-        return sorted({int(number) for number in drawn})
+        return sorted({int(number) for number in chain.from_iterable(loader.batch_sampler or ())})
 
     with torch.random.fork_rng([]):
         once, again = draw(), draw()

@@ -29,7 +29,7 @@ from suture.common.errors import DataError
 from suture.common.hashing import identity, keyed_as
 from suture.common.mapped import join, pieces, take
 from suture.common.seeds import digest, generator
-from suture.common.validation import check_kind, check_whole
+from suture.common.validation import check_kind, check_name, check_whole
 from suture.data.inputs import Inputs, content_of, counted, join_inputs, part_inputs
 from suture.data.tasks import Classification, Task
 
@@ -219,6 +219,8 @@ class Samples:
 
     def __post_init__(self) -> None:
         check_kind("task", self.task, Task, "a task such as Classification()")
+        for one in (self.name, *self.classes):
+            check_name("the name of samples, or of a class,", one)
         if isinstance(self.images, Mapping):
             for name, value in zip(("images", "inputs"), join_inputs(self.images), strict=True):
                 object.__setattr__(self, name, value)

@@ -7,6 +7,7 @@ Nothing is ever unpickled: tensors and arrays come as such, the datasets of torc
 
 import operator
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from suture.common.errors import DataError
+from suture.common.errors import DataError, SutureWarning
 from suture.common.mapped import ROWS, empty, fill, pieces
 from suture.common.seeds import derive_seed, generator
 from suture.data import hub
@@ -108,6 +109,7 @@ def load_data(
     else:
         _refuse("data that is not a folder, hub id or DatasetDict", score_split=score_split)
         name, wholes = _read_pair(source, name, columns, split, size, task)
+    wholes = _ignore_pixels(wholes, named, task)
     class_names = _find_classes(name, wholes, named, task)
     if not _are_arrays(source[0] if isinstance(source, tuple | list) else source):
         wholes = _level(wholes, task)
@@ -244,6 +246,23 @@ def _with_targets(whole: Whole, task: Task) -> Whole:
     return replace(whole, labels=labels)
 
 
+def _ignore_pixels(wholes: list[Whole], named: tuple[str, ...] | None, task: Task) -> list[Whole]:
+    """Return masks in which 255 does not count, whatever integers they are of; it does if classes go beyond it."""
+    masks = [whole.labels for whole in wholes if whole.labels is not None and whole.labels.ndim >= 3]
+    if not isinstance(task, DenseClassification) or not masks or any(mask.is_floating_point() for mask in masks):
+        return wholes
+    count = max(len(named or ()), *(len(whole.classes) for whole in wholes))
+    if count > IGNORED_PIXEL or max(int(mask.max()) for mask in masks) != IGNORED_PIXEL:
+        return wholes
+    ignored = [None if whole.labels is None else whole.labels == IGNORED_PIXEL for whole in wholes]
+    return [
+        whole
+        if where is None or whole.labels is None
+        else replace(whole, labels=whole.labels.masked_fill(where, IGNORED))
+        for whole, where in zip(wholes, ignored, strict=True)
+    ]
+
+
 def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | None, task: Task) -> tuple[str, ...]:
     """Return the names of the classes: those of the source, else those given, else numbers."""
     own = {whole.classes for whole in wholes if whole.classes}
@@ -255,10 +274,20 @@ def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | N
         )
     if own and named is not None:
         raise DataError(f"{name!r} names its own classes: {', '.join(map(repr, next(iter(own))))}; leave out classes=")
+    if named or own:
+        return named or own.pop()
     labels = [whole.labels for whole in wholes if whole.labels is not None]
-    if task == Classification():
-        return named or (own.pop() if own else number_classes(*labels))
-    return named or (own.pop() if own else task.name_classes(labels))
+    numbered = number_classes(*labels) if task == Classification() else task.name_classes(labels)
+    if isinstance(task, Classification | DenseClassification):
+        least = min((int(known.min()) for part in labels if len(known := part[part != IGNORED])), default=0)
+        if least > 0:
+            warnings.warn(
+                f"the labels of {name!r} begin at {least}, and {len(numbered)} classes are taken, from 0 on: give "
+                f"labels - {least} if there are {len(numbered) - least}, or classes={len(numbered)} if none is missing",
+                SutureWarning,
+                stacklevel=3,
+            )
+    return numbered
 
 
 def _cut(samples: Samples, split: float, name: str) -> tuple[Samples, Samples]:

@@ -77,6 +77,13 @@ class Task(ABC):
         """Return the first default score of a constant answer; ``None`` if that is not known."""
         return None
 
+    def guess(self, shape: tuple[int, ...], targets: Tensor, known: Tensor) -> float | None:
+        """Return the first default score of who knows these other targets alone, for outputs ``(n, *shape)``.
+
+        It is what a network is compared with that may have learned nothing; by default the chance level.
+        """
+        return self.chance(targets)
+
     @abstractmethod
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of every sample, the mean over its positions: ``(n,)``."""
@@ -294,6 +301,15 @@ class NextToken(Task):
         following = targets[:, 1:]
         counts = following[following != IGNORED].bincount().double()
         return float(torch.special.entr(counts / counts.sum()).sum())
+
+    def guess(self, shape: tuple[int, ...], targets: Tensor, known: Tensor) -> float:
+        """Return the loss in nats of who names each token as often as it comes among those known.
+
+        The best constant answer to few tokens is better than any model, because it has seen them (``chance``).
+        """
+        following, seen = (part[:, 1:] for part in (targets, known))
+        counts = seen[seen != IGNORED].bincount(minlength=shape[-1]).double() + 1
+        return float((counts.sum().log() - counts[following[following != IGNORED]].log()).mean())
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return nats per token of every document."""

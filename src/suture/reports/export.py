@@ -1,7 +1,8 @@
 """Write the tables of a run for other tools: CSV, parquet and feather.
 
 Parquet and feather keep the types of ``table.COLUMNS``; in CSV, which is text, an empty cell and a missing one look
-the same. ``docs/how-to/export.md`` shows what to paste for MLflow, Weights & Biases and TensorBoard.
+the same, and a text that a spreadsheet would compute stands behind an apostrophe. ``docs/how-to/export.md`` shows what
+to paste for MLflow, Weights & Biases and TensorBoard.
 """
 
 from collections.abc import Callable
@@ -11,12 +12,12 @@ import pandas as pd
 
 from suture.common.atomic import whole
 from suture.common.errors import DataError
-from suture.measurement.tables.table import for_text, read
+from suture.measurement.tables.table import read, write_csv
 from suture.runs.store.files import writing_to
 from suture.runs.store.store import LABEL, TABLE, Store
 
 FILES: dict[str, Callable[[pd.DataFrame, Path], None]] = {
-    "csv": lambda table, path: for_text(table).to_csv(path, index=False),
+    "csv": write_csv,
     "parquet": lambda table, path: table.to_parquet(path, index=False),
     "feather": lambda table, path: table.to_feather(path),
 }

@@ -1,10 +1,14 @@
 """Progress of long work: finished and running pieces, and an estimate of the time left.
 
 All pieces of a run take about as long as each other: the mean of the times that the finished ones took, and that the
-running ones will take at the rate they show. The work left, in seconds, is divided by the work done in a second, which
-is more than one second's if several workers or processes share a store.
+running ones will take at the rate they show. What is left, in seconds of work, is divided by how much work is done in a
+second, which is more than one second's if several workers or processes share a store.
+
+Whatever is shown, the same lines go to the logger ``suture`` of Python's ``logging``, so that a service can keep them:
+failures as warnings, all else as information. Nothing is heard of them unless the program configures logging.
 """
 
+import logging
 import math
 import sys
 import threading
@@ -22,6 +26,11 @@ from rich.table import Column
 from rich.text import Text
 
 from suture.common.errors import DataError
+from suture.common.screen import Screen
+from suture.common.visible import visible
+
+LOG = logging.getLogger("suture")
+LOG.addHandler(logging.NullHandler())  # or Python would print warnings of a program that configures no logging
 
 LOOKED = 10.0  #: seconds between two looks at how far one task is
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
@@ -193,7 +202,7 @@ class Lines(_Shown):
         with self._lock:
             super().done(what, error)
             if error is not None:
-                self._say(_say_failure(what, error))
+                self._say(_say_failure(what, error), logging.WARNING)
             if self.finished == self.total:
                 self._say(f"{self._several(self.total)} in {clock(self.gone)}")
             elif time.monotonic() - self.last >= self.every:
@@ -222,9 +231,61 @@ class Lines(_Shown):
     def _several(self, count: int) -> str:
         return f"{count} {self.noun}{'' if count == 1 else 's'}"
 
-    def _say(self, line: str) -> None:
+    def _say(self, line: str, level: int = logging.INFO) -> None:
         self.last = time.monotonic()
+        self._write(visible(line), level)
+
+    def _write(self, line: str, level: int) -> None:
         print(line, file=self.stream, flush=True)
+
+
+class _Logged(Lines):
+    """The lines of ``Lines``, to the logger ``suture``."""
+
+    def _write(self, line: str, level: int) -> None:
+        LOG.log(level, "%s", line)
+
+
+class AlsoLogged(Progress):
+    """Shows progress as another does, and logs it."""
+
+    def __init__(self, shown: Progress) -> None:
+        self.both = (shown, _Logged())
+
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
+        """Begin both."""
+        for one in self.both:
+            one.begin(total, done, noun)
+
+    def more(self, count: int, done: int) -> None:
+        """Add to both."""
+        for one in self.both:
+            one.more(count, done)
+
+    def working_on(self, what: str, share: Share | None = None) -> None:
+        """Tell both what begins."""
+        for one in self.both:
+            one.working_on(what, share)
+
+    def at(self, what: str, phase: str) -> None:
+        """Tell both what is being done."""
+        for one in self.both:
+            one.at(what, phase)
+
+    def done(self, what: str, error: str | None) -> None:
+        """Tell both that it is done."""
+        for one in self.both:
+            one.done(what, error)
+
+    def updated(self, table: Callable[[], pd.DataFrame]) -> None:
+        """Tell both that more is known."""
+        for one in self.both:
+            one.updated(table)
+
+    def end(self) -> None:
+        """End both."""
+        for one in self.both:
+            one.end()
 
 
 class Bar(_Shown):
@@ -324,16 +385,16 @@ class Live(Bar):
 
 
 def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None) -> Progress:
-    """Return a bar if standard error is a terminal, with ``draw``'s drawing of the table; else plain lines."""
-    console = Console(stderr=True)
+    """Return a bar if standard error is a terminal, with what ``draw`` draws of the table; else plain lines."""
+    console = Screen(stderr=True)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         return Lines()
     return Bar(console) if draw is None else Live(console, draw)
 
 
 def waiting_for(what: str) -> AbstractContextManager[object]:
-    """Show on a terminal the reason for waiting before a bar can be drawn; elsewhere show nothing."""
-    console = Console(stderr=True)
+    """Show on a terminal what is waited for before a bar can be drawn; elsewhere nothing."""
+    console = Screen(stderr=True)
     return console.status(f"{what} …") if sys.stderr.isatty() and not console.is_dumb_terminal else nullcontext()
 
 

@@ -1,9 +1,10 @@
 """Checkpoints: trained weights in a file, and loading them into a model.
 
-Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or a file of
-``torch.save``, read with ``weights_only=True``. In the latter it may be bare or lie under ``"state_dict"``, ``"model"``
-and the like, as training scripts leave it. What stands before every name is taken off: ``module.`` of ``DataParallel``,
-``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
+Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or
+what ``torch.save`` wrote, read with ``weights_only=True``. In the latter it may be bare or lie under
+``"state_dict"``, ``"model"`` and the like, as training scripts leave it, and of averaged weights beside these a warning
+says that they were not taken. What stands before every name is taken off:
+``module.`` of ``DataParallel``, ``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
 """
 
 import pickle
@@ -18,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from suture.common.errors import CheckpointError
+from suture.common.errors import CheckpointError, SutureWarning
 
 _PICKLED = (".pt", ".pth", ".th", ".ckpt", ".bin")
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
@@ -111,8 +112,10 @@ def read_tensors(path: Path) -> object:
 
 def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
     if isinstance(content, dict):
-        wrapped = [content[key] for key in _WRAPPERS if isinstance(content.get(key), dict)]
-        content = wrapped[0] if wrapped else content
+        wrapped = next((key for key in _WRAPPERS if isinstance(content.get(key), dict)), None)
+        if wrapped is not None:
+            _say_others(content, wrapped, path)
+            content = content[wrapped]
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} holds a {type(content).__name__}, not a state dict; save it by {_SAVE}")
     strangers = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
@@ -122,6 +125,27 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
             f"must map to tensors, bare or under {' or '.join(map(repr, _WRAPPERS))}; save it by {_SAVE}"
         )
     return content
+
+
+def _say_others(content: dict[str, Any], taken: str, path: Path) -> None:
+    """Warn if a file has further weights of the same names as those that are taken."""
+    wanted = {_bare(name) for name in content[taken]}
+    others = [
+        key
+        for key, value in content.items()
+        if key != taken and isinstance(value, dict) and wanted and wanted <= {_bare(name) for name in value}
+    ]
+    if others:
+        warnings.warn(
+            f"{path} holds weights under {', '.join(map(repr, (taken, *others)))}; those under {taken!r} are taken: to "
+            "take others, such as averaged ones, save them in a file of their own",
+            SutureWarning,
+            stacklevel=4,
+        )
+
+
+def _bare(name: object) -> str:
+    return str(name).removeprefix("module.")
 
 
 def _shorten(names: str) -> str:

@@ -52,6 +52,7 @@ from suture.zoo.sources import (
     read_card,
     with_settings,
 )
+from suture.zoo.strangers import find_refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +95,16 @@ def resolve(
     """Build the model that a source names and, if it has a checkpoint, load it strictly.
 
     ``checkpoint`` gives one to a source without. With neither a checkpoint nor pretrained weights the model
-    is random, from torch's global generator. ``trust`` lets a folder run the Python file that it names. Raises
+    is random, from torch's global generator. ``trust`` lets a folder run the Python file that it names,
+    or fetch the model. Raises
     ``SourceError`` when the source does not resolve, and ``CheckpointError`` when the checkpoint does not fit or is
     unsafe to load.
     """
     source = parse_source(source, trust=trust) if isinstance(source, str) else source
     if checkpoint is not None and source.checkpoint is not None:
         raise SourceError(f"{source.text!r} has a checkpoint, and {str(checkpoint)!r} is another; keep one")
-    model, preprocess, stages = _build(source)
     weights = source.checkpoint if checkpoint is None else checkpoint
+    model, preprocess, stages = _build(source, is_filled=weights is not None)
     if weights is not None:
         load_checkpoint(model, weights)
     source = _pin(source, model)
@@ -175,7 +177,8 @@ def load_stitched(
     """Load a stitched network that ``save`` wrote, with the two networks that it joins.
 
     A network that is not given is made anew of its model string, if it came from one with a checkpoint; never of a
-    Python file, which would be run. Everything else, errors included, is as in ``Stitched.load``.
+    Python file, which would be run, nor of a model that would be fetched. Everything else is as in ``Stitched.load``,
+    which also says what is raised.
     """
     given = dict(zip(("sender", "receiver"), (sender, receiver), strict=True))
     saved = read_stitched(folder)
@@ -183,7 +186,8 @@ def load_stitched(
         if network is not None or (made_of := saved.made_of(role)) is None:
             continue
         source = parse_source(made_of[0], trust=True)
-        if not source.runs_code and source.checkpoint is not None:
+        is_plain = source.kind != "hf" and not find_refused(source.kind, source.arguments)
+        if is_plain and not source.runs_code and source.checkpoint is not None:
             given[role] = load_network(source, example=draw_example(made_of[1]), name=saved.description[role]["name"])
     return Stitched.load(folder, given["sender"], given["receiver"], stitch)
 
@@ -194,10 +198,12 @@ def hash_code(source: Source, model: nn.Module) -> str:
     return digest(identity(_find_factory(source)), sorted(kinds))
 
 
-def _build(source: Source) -> tuple[nn.Module, Preprocess | Published, Sequence[Stage] | None]:
+def _build(source: Source, is_filled: bool = False) -> tuple[nn.Module, Preprocess | Published, Sequence[Stage] | None]:
+    """Build a model; one of timm that ``is_filled`` with other weights does not fetch its own."""
     factory = _find_factory(source)
+    drops = PRETRAINED["timm"] if is_filled and source.kind == "timm" else None
     try:
-        made = factory(**source.arguments)
+        made = factory(**{key: value for key, value in source.arguments.items() if key != drops})
     except (Exception, SystemExit) as error:  # a factory may raise anything
         takes = ", ".join(map(str, inspect.signature(factory).parameters.values())) or "nothing"
         raise SourceError(

@@ -17,6 +17,7 @@ from suture.common.errors import SourceError
 from suture.common.hashing import keyed_as
 from suture.data.preprocess import Preprocess
 from suture.data.samples import check_pictures
+from suture.zoo.strangers import check_config
 
 
 @keyed_as("Published")
@@ -156,6 +157,7 @@ def load_from_hub(name: str, revision: str | None = None, pretrained: bool = Tru
     """
     transformers = import_transformers()
     at = {"revision": revision or "main", "trust_remote_code": False}
+    check_config(name, transformers.PreTrainedConfig.get_config_dict(name, **at)[0])
     config, unused = transformers.AutoConfig.from_pretrained(name, **at, **settings, return_unused_kwargs=True)
     unused = {key: value for key, value in unused.items() if key not in at}
     if unused:

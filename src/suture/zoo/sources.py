@@ -41,6 +41,7 @@ from suture.runs.store.files import read as read_json
 from suture.runs.store.store import FILES, find_damage
 from suture.runs.store.store import NETWORKS as TRAINED
 from suture.zoo.published import import_transformers
+from suture.zoo.strangers import find_refused
 
 EXAMPLES = {
     "timm": "timm:resnet18,num_classes=10",
@@ -229,8 +230,21 @@ def _read_folder(folder: str) -> Source:
 def check_trusted(text: str, source: Source, named: Collection[Path | str] = ()) -> Source:
     """Return the source of a model string. Raises ``SourceError`` if it would run code that is not ``named``.
 
-    Nobody expects a folder, or a file of settings, to run code.
+    Nobody expects a folder, or a file of settings, to run code. Nor does one expect a folder to fetch something or to
+    read files elsewhere: the factory that its card names is given plain arguments alone, and no published weights. A
+    file of settings may name these.
     """
+    is_folder = is_artefact(text)
+    if (is_folder or (named and text not in named)) and not source.runs_code:
+        given = {key: value for key, value in source.arguments.items() if is_folder or key != "weights"}
+        refused = find_refused(source.kind, given)
+        if refused or (is_folder and source.kind == "hf"):
+            wanted = f"gives {source.kind} the argument {refused}" if refused else f"names {source.kind}:{source.name}"
+            raise SourceError(
+                f"{f'the card of {text}' if is_folder else text} {wanted}, which may fetch something or read files "
+                "elsewhere; if you know who wrote that, name the model itself in the command or call: "
+                f"{source.text}, or say trust=True"
+            )
     code = source.name if source.file is None else source.file.resolve()
     if not source.runs_code or code in named:
         return source

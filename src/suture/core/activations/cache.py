@@ -215,8 +215,17 @@ class Activations:
         run = _make_run(need, start, len(source) >= MANY)
         inputs = network.inputs_from(start, need.samples.images)
         beside = repeat(None) if inputs is None else pieces(inputs, CHUNK)
+        done = 0
         for given, read in zip(pieces(source, CHUNK), beside, strict=False):
-            yield run(given, read).to(device)
+            out = run(given, read)
+            if not is_finite(out):
+                first = int((~out.flatten(1).isfinite().all(1)).nonzero()[0]) + done
+                raise FitError(
+                    f"the activations {need.where} are not finite, first for sample {first}; leave such samples out, "
+                    "or find the layer where that begins"
+                )
+            done += len(out)
+            yield out.to(device)
 
     def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor]:
         """Return the nearest earlier cut with activations here, or being computed, and these; else 0 and the images.
@@ -250,8 +259,6 @@ def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor, Tensor | 
     def run(given: Tensor, inputs: Tensor | None) -> Tensor:
         out = compute(given.to(network.device), None if inputs is None else inputs.to(network.device))
         check_rows(out, len(given), network.name)
-        if not is_finite(out):
-            raise FitError(f"the activations {need.where} are not finite")
         return out
 
     return run
@@ -293,6 +300,8 @@ class Recomputed:
             _check_memory(needed, len(chosen), self.need.where)
         with torch.inference_mode(False), torch.no_grad():
             parts = [self._run(take(self.need.samples.images, some), None) for some in torch.split(chosen, CHUNK)]
+            if not all(map(is_finite, parts)):
+                raise FitError(f"the activations {self.need.where} are not finite for some of {len(chosen)} samples")
             return torch.cat([part.to(self.device, self.dtype) for part in parts])
 
     def narrow(self, dim: int, start: int, length: int) -> "Recomputed":

@@ -37,6 +37,7 @@ from suture.data.inputs import Inputs, counted
 from suture.data.samples import are_token_ids
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
+_SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
 
 
 def copy_frozen(model: nn.Module, copy: bool, name: str, device: torch.device | None = None) -> nn.Module:
@@ -105,6 +106,32 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
         if isinstance(leaf, Tensor):
             found[place + (f"[{places[place]}]" if places[place] else "")] = leaf
             places[place] += 1
+    return found
+
+
+def hidden_numbers(model: nn.Module) -> dict[str, Tensor]:
+    """Return the floating-point numbers that a model's modules hold in arrays or in objects, and no module can reset.
+
+    Those are the arrays of numpy, and the tensors and arrays that the attributes of an object hold, at any depth. Plain
+    numbers are not among them: they are settings.
+    """
+    found: dict[str, Tensor] = {}
+
+    def look(place: str, thing: object, inside: bool, seen: set[int]) -> None:
+        if id(thing) in seen or isinstance(thing, nn.Module | type | FunctionType | MethodType):
+            return
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray) and thing.dtype.kind == "f":
+            found.setdefault(place, torch.from_numpy(np.array(thing, np.float64)))
+        elif inside and isinstance(thing, Tensor) and thing.is_floating_point():
+            found.setdefault(place, thing)
+        elif not isinstance(thing, Tensor) and type(thing).__module__.partition(".")[0] not in _SETTLED:
+            for name, value in getattr(thing, "__dict__", {}).items():
+                for leaf in _leaves(value):
+                    look(f"{place}.{name}", leaf, True, seen)
+
+    for place, leaf in _plain_attributes(model):
+        look(place, leaf, False, set())
     return found
 
 
@@ -241,18 +268,38 @@ def _spy_on(model: nn.Module, hooks: list[_Hook], probe: Tensor) -> tuple[Tensor
 
 def check_functions(model: nn.Module, name: str) -> None:
     """Refuse hooks, and functions held as attributes, that use modules or parameters which are none of the model's."""
-    functions = [(hook.kept[hook.key], f"a hook on {_place(hook.path, name)}") for hook in _hooks(model)]
-    for place, leaf in _plain_attributes(model):
-        if isinstance(leaf, FunctionType) and "_hooks" not in place.rpartition(".")[2]:
-            functions.append((leaf, f"the function '{place}' of {name}"))
     known = set(model.modules())
-    for function, which in functions:
+    for function, which in _functions(model, name):
         if used := find_trained(function, known):
             raise NetworkError(
                 f"{which} uses {used}, a module or a parameter that is not one of the copy's, and would be neither "
                 "frozen with it nor made untrained; make it a part of the module, module.extra = …, and let the hook "
                 "reach it by its first argument, or a method by self"
             )
+
+
+def _functions(model: nn.Module, name: str) -> Iterator[tuple[Callable[..., Any], str]]:
+    """Yield the hooks of a model, and the functions held as attributes, each with its place in words."""
+    yield from ((hook.kept[hook.key], f"a hook on {_place(hook.path, name)}") for hook in _hooks(model))
+    for place, leaf in _plain_attributes(model):
+        if isinstance(leaf, FunctionType) and "_hooks" not in place.rpartition(".")[2]:
+            yield leaf, f"the function '{place}' of {name}"
+
+
+def find_numbers(model: nn.Module) -> str:
+    """Say which function of a model uses floating-point numbers that are none of the model's; empty if none does."""
+    known = {id(tensor) for tensor in (*registered_tensors(model).values(), *plain_tensors(model).values())}
+    for function, which in _functions(model, "the model"):
+        for words, value in _used_by(function):
+            if isinstance(value, Tensor) and value.is_floating_point() and id(value) not in known:
+                numbers = value.detach().flatten().cpu()
+            elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                numbers = torch.from_numpy(np.array(value, np.float64)).flatten()
+            else:
+                continue
+            if len(numbers) and bool((numbers != numbers[0]).any()):
+                return f"{words}, which {which} uses"
+    return ""
 
 
 def find_trained(function: Callable[..., Any], known: Collection[nn.Module] = ()) -> str:
@@ -335,7 +382,12 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
 
 
 def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
-    """Return the outputs for the probes; refuse outputs without a row per image, not reproducible, or mixing images."""
+    """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images.
+
+    Of randomness two runs of the same images are compared, and torch's, numpy's and Python's generators before and
+    after. A generator of the model's own that acts in one call of a hundred is not noticed here. It is when it acts in
+    one of the later comparisons, of segments, of batches and before and after a trial, which is rarely.
+    """
     batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
     states: list[object] = []  # of the generators after each run, which stay if nothing is drawn
     try:

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import torch
@@ -21,7 +20,9 @@ from suture.common.devices import CPU, check_room, find_device
 from suture.common.errors import CutError, DataError, FrozenError, NetworkError, UntrainedError
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
+from suture.common.html import escape
 from suture.common.seeds import digest, undisturbed
+from suture.common.validation import check_name
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts
@@ -36,6 +37,7 @@ from suture.core.network.freezing import (
     copy_tensors,
     drop_idle_hooks,
     find_dtype,
+    hidden_numbers,
     is_altered,
     make_probes,
     plain_tensors,
@@ -106,7 +108,7 @@ class Network:
         check_model(model)
         self.tokens = check_layout(tokens)
         self.tokenizer = _name_tokenizer(tokenizer)
-        self.name = name or type(entrance_of(model).model).__name__
+        self.name = check_name("name=", name or type(entrance_of(model).model).__name__, NetworkError)
         self.source: str | None = None  #: the model string that it was made of, if it was
         self.is_from_library = False  #: whether its factory is a library's, which has no trained weights
         self.constants = (constants,) if isinstance(constants, str) else tuple(constants)
@@ -154,7 +156,7 @@ class Network:
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor has."""
-        known = registered_tensors(self._model) | plain_tensors(self._model)
+        known = registered_tensors(self._model) | plain_tensors(self._model) | hidden_numbers(self._model)
         for name in self.constants:
             if name not in known:
                 near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))

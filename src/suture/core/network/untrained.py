@@ -7,7 +7,13 @@ initialiser is asked: the model's ``init_weights``, then a model of the same cla
 model of transformers is drawn from its config as a whole. What is left needs the model's factory, or, if it is a
 floating-point buffer or a plain attribute, the user's word that it is a constant. Constants are also the integer and
 boolean buffers that nobody resets (index tables, masks), and the buffers that no state dict has, because no training
-could have saved them.
+could have saved them. Numbers that no module can reset, in arrays or in objects of the user's, are refused alike.
+
+A factory draws everything anew. What it gives again from another seed was not drawn: a trained tensor, or one of a
+constant, which the user names. A single number that is neither 0 nor 1 counts as drawn unless it is the trained one.
+
+Two things are beyond this. A plain Python number (``self.gain = 1.7``, or a list of such) is taken for a setting of the
+architecture. And a number that code of the user's reads from a file or from a global is not seen.
 """
 
 import copy
@@ -22,7 +28,9 @@ from torch import Tensor, nn
 
 from suture.common.errors import UntrainedError
 from suture.core.network.entrance import Entrance, entrance_of, is_of_transformers
-from suture.core.network.freezing import is_altered, plain_tensors, registered_tensors
+from suture.core.network.freezing import find_numbers, hidden_numbers, is_altered, plain_tensors, registered_tensors
+from suture.core.network.reparametrised import find_computed, find_masks, reset_computed
+from suture.core.network.segments import have_same_bits
 
 _INTEGER_MARK = 101
 
@@ -33,13 +41,18 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     Raises ``UntrainedError`` naming the parameters, or the floating-point buffers and plain tensor attributes not named
     in ``constants``, that no module's ``reset_parameters`` reaches.
     """
+    if hidden := [n for n, t in hidden_numbers(model).items() if n not in constants and not _is_constant(t)]:
+        raise UntrainedError(_advice(model, f"reaches {_name_some(hidden)}", constants=True))
+    if held := find_numbers(model):
+        raise UntrainedError(_advice(model, f"reaches {held}: make it a buffer of a module", constants=False))
     model.train().eval()  # on which libraries clear what they cached of the weights
+    computed = {module: found for module in model.modules() if (found := find_computed(module))}
     tensors = _tensors(model)
     originals = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     for tensor in tensors.values():
         _mark(tensor)
     parameters = dict(model.named_parameters())
-    fixed = {*constants, *_unsaved(model)}
+    fixed = {*constants, *_unsaved(model), *find_masks(model)}
 
     def survivors() -> list[str]:
         marked = (name for name, tensor in _tensors(model).items() if _marked(tensor))
@@ -48,7 +61,10 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     failed: list[str] = []
     with _seed_from(seed, model), torch.no_grad():
         for module in _children_first(model):
-            _reset_one(module, failed)
+            if module in computed:
+                reset_computed(module, computed[module], functools.partial(_reset_one, failed=failed))
+            else:
+                _reset_one(module, failed)
         for _, module in _outermost(model, is_of_transformers):
             _take(module, functools.partial(_from_config, module))
         if survivors():
@@ -189,27 +205,34 @@ def fresh(
     """Build the model by its factory; also give the names of the tensors that are as before, which are constants.
 
     Raises ``UntrainedError`` if the factory builds another architecture, or one without the hooks that the trained
-    model has, which are a part of it; and if it gives parameters that are not named in
-    ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself. A factory that is
-    ``trusted`` has no trained ones, only tables of angles and the like.
+    model has, which are a part of it; and if it gives numbers that are not named in ``constants`` and yet the same from
+    another seed: trained ones, or a factory that seeds itself. A factory that is ``trusted`` has no trained ones, only
+    tables of angles and the like.
     """
     model, another = (_build(factory, like, s) for s in (seed, seed + 1))
-    new, old = registered_tensors(model), registered_tensors(like)
-    trained = dict(like.named_parameters())
-    fixed = [n for n, t in registered_tensors(another).items() if n in trained and torch.equal(t, new[n])]
-    survivors = [n for n in fixed if n not in constants and not _is_constant(new[n])]
+    new, old, again = (_tensors(one) | hidden_numbers(one) for one in (model, like, another))
+    known = {*constants, *_unsaved(model), *find_masks(model)}
+    survivors = [
+        name
+        for name, tensor in new.items()
+        if name not in known
+        and tensor.is_floating_point()
+        and have_same_bits(tensor, again.get(name, tensor))
+        and not _says_nothing(tensor, old.get(name))
+    ]
     if survivors and not trusted:
         raise UntrainedError(
-            f"the factory gives the same parameters from every seed ({_name_some(survivors)}), as if trained; it must "
-            "build the model at random, for instance with pretrained=False; name those that are not a result of "
-            "training: constants=(…)"
+            f"the factory gives the same numbers from every seed ({_name_some(survivors)}), as if trained; it must "
+            "build the model at random, for instance with pretrained=False; those that are no result of training can "
+            "be named: constants=(…)"
         )
     if is_altered(like) and not is_altered(model):
         raise UntrainedError(
             "the trained model has hooks, or layers whose forward was replaced, and what the factory builds has none; "
             "let it add these, too, or leave out the untrained controls"
         )
-    same = [n for n in new if torch.equal(new[n], old[n])]
+    trained = dict(like.named_parameters())
+    same = [n for n, t in registered_tensors(model).items() if torch.equal(t, old[n])]
     return model, tuple(n for n in same if n not in trained or n in constants)
 
 
@@ -273,6 +296,13 @@ def _is_mask(tensor: Tensor) -> bool:
     """Return whether it consists of 0 and −∞, as a mask that attention adds to its scores."""
     hidden = tensor.isneginf()
     return bool(hidden.any()) and bool((hidden | (tensor == 0)).all())
+
+
+def _says_nothing(tensor: Tensor, trained: Tensor | None) -> bool:
+    """Whether a tensor that was not drawn is one that initialisers leave, or a mask."""
+    if tensor.numel() == 1 and trained is not None and have_same_bits(tensor, trained):
+        return float(tensor) in (0.0, 1.0)
+    return _is_constant(tensor) or _is_mask(tensor)
 
 
 def _is_constant(tensor: Tensor) -> bool:

@@ -208,12 +208,17 @@ class BitsPerByte(_OfPositions):
 class MeanAveragePrecision(Pooled):
     """The mean over labels of the average precision: Σ (recallₖ − recallₖ₋₁) · precisionₖ, as scikit-learn defines it.
 
-    Samples of equal output share a threshold. Labels that no sample has do not count.
+    Samples of equal output share a threshold. Labels that no sample has do not count; if there are no others, there is
+    nothing to score, and no sample is selected.
     """
 
     name: ClassVar[str] = "mAP"
     unit: ClassVar[str] = "fraction"
     higher_is_better: ClassVar[bool] = True
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """Return all samples, a bool mask (n,), if any has a label; else none."""
+        return torch.full((len(labels),), bool(labels.any()))
 
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return outputs and targets, side by side."""

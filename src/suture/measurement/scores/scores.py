@@ -323,7 +323,10 @@ def check_scores(
         if score.unit not in UNITS:
             raise DataError(f"'{score.name}' has the unit {score.unit!r}; it is one of {', '.join(map(repr, UNITS))}")
         if not score.selects(samples.labels).any():
-            raise DataError(f"{samples.name} has no sample that '{score.name}' selects; score on data that has")
+            raise DataError(
+                f"{samples.name} has no sample that '{score.name}' selects, because none has a label that it needs; "
+                "score on data that has"
+            )
         classes = max(len(samples.classes), receiver.outputs)
         for label in score.named_classes:
             if not 0 <= label < classes:

@@ -52,6 +52,11 @@ class Estimates:
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
         return cls(value, low, high) if scale > 0 else cls(value, high, low)
 
+    @classmethod
+    def join(cls, parts: "Sequence[Estimates]") -> "Estimates":
+        """Return several, one after another."""
+        return cls(*(np.concatenate([getattr(part, end) for part in parts]) for end in ("value", "low", "high")))
+
     def less(self, other: "Estimates") -> "Estimates":
         """Return the difference, with the interval that the two intervals give if they are independent (MOVER)."""
         value = self.value - other.value

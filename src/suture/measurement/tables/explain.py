@@ -18,6 +18,7 @@ import pandas as pd
 
 from suture.common.constants import CLASSIFICATION
 from suture.common.errors import DataError
+from suture.common.visible import visible
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables import say
 from suture.measurement.tables.by_depth import Mask
@@ -76,14 +77,14 @@ class Explanation:
         wide = max((len(question) for question, _ in self.answers), default=0)
         rows = [f"{question:<{wide}}  {said}" for question, said in self.answers]
         parts = [self.title, "\n".join(self.warnings), "\n".join(rows), self.verdict and f"So: {self.verdict}"]
-        return "\n\n".join(filter(None, parts))
+        return visible("\n\n".join(filter(None, parts)))
 
     @property
     def full(self) -> str:
         """The whole text."""
         parts = (("What must not be concluded", self.not_concluded), ("What was not tried", self.missing))
         lists = ("\n".join([title, *(f"- {said}" for said in lines)]) for title, lines in parts if lines)
-        return "\n\n".join([str(self), *lists])
+        return visible("\n\n".join([str(self), *lists]))
 
 
 def explain(

@@ -12,7 +12,7 @@ from suture.common.html import to_html
 from suture.measurement.tables.curve import Curve
 from suture.measurement.tables.questions import Answered
 from suture.measurement.tables.read import Reading, read_table
-from suture.measurement.tables.say import asked, headline, name_question, say_mark
+from suture.measurement.tables.say import asked, headline, name_question, say_gain, say_mark
 
 _MOST = 6  #: pairs of networks that are shown
 
@@ -33,7 +33,7 @@ def _say(table: pd.DataFrame) -> str:
 def _measured(table: pd.DataFrame) -> Iterator[str]:
     """Yield the HTML for each pair of networks."""
     reading = read_table(table)
-    for line in reading.warnings:
+    for line in (*reading.warnings, *say_gain(reading)):
         yield to_html((line,), ())
     said = headline(reading)
     if len(reading.pairs) > 1 and said:

@@ -81,12 +81,17 @@ class Reading:
         return tuple(answer(pair, self.margin, self.chance) for pair in self.pairs)
 
     @cached_property
-    def is_judged(self) -> bool:
-        """Whether its pairs can be arranged and there is a margin to judge them by."""
+    def is_arranged(self) -> bool:
+        """Whether its pairs can be arranged."""
         try:
-            return self.margin is not None and bool(self.pairs)
+            return bool(self.pairs)
         except DataError:
             return False
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether its pairs can be arranged and there is a margin to judge them by."""
+        return self.margin is not None and self.is_arranged
 
     # What follows has a place for every seam of every pair, in order.
 
@@ -127,8 +132,7 @@ class Reading:
 
     def behind(self, question: Question) -> Estimates:
         """Return the differences that decide a question."""
-        parts = [found[question].behind for found in self.answered]
-        return Estimates(*(np.concatenate([getattr(p, end) for p in parts]) for end in ("value", "low", "high")))
+        return Estimates.join([found[question].behind for found in self.answered])
 
     @cached_property
     def settled(self) -> dict[Question, Mask]:

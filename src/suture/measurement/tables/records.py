@@ -30,7 +30,8 @@ def record(result: Measurement | Failure) -> Record:
     begun |= {"decided_by": _identity(result.trial), "device": result.trial.device.type}
     begun |= {"machine": describe_machine(result.trial.device)}
     if isinstance(result, Failure):
-        return begun | {"status": "failed", "error": result.error, "traceback": result.traceback}
+        failed = {"error": result.error, "traceback": result.traceback, "of_machine": result.of_machine}
+        return begun | {"status": "failed"} | failed
     made = begun | {
         "scores": {score.name: _estimates(result, score.name) for score in result.trial.scores},
         "representation_error": result.representation_error,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from suture.common.formatting import say_count
+from suture.measurement.scores.alone import least_gain
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates
 from suture.measurement.tables.matrix import Matrix
@@ -262,6 +263,7 @@ def say_trouble(reading: Reading) -> list[str]:
             f"Warning: at {_some(reading, kept, named_up_to=FEW)} {_shuffled(reading, kept)}. Part of the success "
             "there may not depend on which sample the sender is given."
         )
+    said += say_gain(reading)
     said += say_open(reading.gather(lambda pair: pair.is_open()).astype(bool), f"{reading.one}s")
     roles: tuple[Question, ...] = ("sender", "receiver")
     for role in roles:
@@ -280,6 +282,39 @@ def say_trouble(reading: Reading) -> list[str]:
             f"{_some(reading, behind)}."
         )
     return said
+
+
+def say_gain(reading: Reading) -> Iterator[str]:
+    """Say where a stitched network is much better than its receiver, beside the gain of the receiver to itself.
+
+    A larger sender may truly give it that (bansal2021). A receiver that is not fed as it was trained gains, too.
+    """
+    if not reading.is_arranged:
+        return
+    least = reading.gather(
+        lambda pair: np.array([least_gain(pair.percent, pair.rises, abs(one)) for one in pair.guessing(reading.chance)])
+    )
+    penalty, own = (Estimates.join([pair.penalties(kind) for pair in reading.pairs]) for kind in (PLAIN, "itself"))
+    where = (penalty.high < -least) & ~reading.gather(lambda pair: pair.is_doubtful()).astype(bool)
+    if not where.any():
+        return
+    _, receiver = _names(reading)
+    unit, by = unit_of(reading), _size(reading, float(-penalty.value[where].max()))
+    more = ", or more," if where.sum() > 1 else ""
+    begun = (
+        f"Warning: at {_some(reading, where, named_up_to=FEW)} the stitched network is {by} {unit}{more} better than"
+    )
+    told = where & np.isfinite(own.value)
+    if not told.any():
+        yield (
+            f"{begun} {receiver} alone. Unless the sender knows more, {receiver} may not be fed as it was trained "
+            "(preprocessing, weights, order of the classes): the control 'itself' would tell."
+        )
+        return
+    gain = float(-own.value[told].min())
+    to_itself = f"gains {_size(reading, gain)} {unit}" if gain > 0 else "gains nothing"
+    some = "" if told.sum() == where.sum() else f" at {_some(reading, told, named_up_to=FEW)}"
+    yield f"{begun} {receiver} alone. Stitched to itself, {receiver} {to_itself}{some}{' at most' * (gain > 0)}."
 
 
 def say_open(where: Mask, many: str) -> list[str]:
@@ -310,6 +345,7 @@ def say_curve(reading: Reading) -> list[str]:
     asked_for = [f"Nothing is judged without a margin in {unit}: give one."] if reading.margin is None else []
     return [
         f"Worst penalty: {spread_words(shown, penalty, worst, signed=True)} at {shown.labels[worst]}.",
+        *say_gain(reading),
         *say_open(shown.is_open(), shown.many),
         *asked_for,
     ]
@@ -321,7 +357,8 @@ def say_matrix(reading: Reading) -> list[str]:
     if not np.isfinite(shown.plain).any():
         return []
     first = headlines(reading)
-    trouble = say_trouble(reading) if first else say_open(shown.open[PLAIN][np.isfinite(shown.plain)], "seams")
+    unread = [*say_gain(reading), *say_open(shown.open[PLAIN][np.isfinite(shown.plain)], "seams")]
+    trouble = say_trouble(reading) if first else unread
     return [*first, *_say_depth(shown), *trouble]
 
 

@@ -18,6 +18,7 @@ from suture.common.atomic import whole
 from suture.common.errors import DataError, OutputError
 from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
+from suture.common.visible import as_cell
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
@@ -126,8 +127,7 @@ def _rows(trial: Described, result: Record) -> list[Row]:
     scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
     if result["status"] == "failed":
         return [row | {"error": result["error"], "start": "", "outcomes": "", "warning": ""} for row in scores]
-    penalty = result["scores"].get("accuracy", {}).get("penalty")
-    doubts = find_doubts(trial.labels, result["alone"], penalty) if "alone" in result else []
+    doubts = find_doubts(trial.labels, result.get("alone", {}), result["scores"])
     measured = {"error": "", "warning": "; ".join(doubts), "outcomes": result.get("outcomes", "")}
     measured |= {name: result[name] for name in ("representation_error", "steps", "converged")}
     for name, found in result.get("apart", {}).items():
@@ -360,6 +360,15 @@ def _mean(values: "pd.Series[float]") -> float:
 def for_text(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table without the columns that only a program reads, for a file or a screen of text."""
     return table.drop(columns="outcomes", errors="ignore")
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write a table as CSV, such that all of its texts are seen and none is a formula to a spreadsheet."""
+    seen = for_text(table)
+    texts = [name for name in seen if not pd.api.types.is_numeric_dtype(seen[name])]
+    for name in texts:
+        seen = seen.assign(**{str(name): seen[name].map(lambda cell: as_cell(cell) if isinstance(cell, str) else cell)})
+    seen.rename(columns=lambda name: as_cell(str(name))).to_csv(path, index=False)
 
 
 def save(table: pd.DataFrame, path: str | Path) -> Path:

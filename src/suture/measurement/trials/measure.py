@@ -24,25 +24,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _LinAlgError as LinAlgError  # type: ignore[attr-defined]
 
-from suture.common.errors import DeviceError, FitError, ShapeError
+from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
-from suture.core.network.network import guard_frozen
+from suture.core.network.network import Network, guard_frozen
 from suture.core.network.segments import Frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.data.tasks import Classification
 from suture.fits import FitReport, Problem, Side
 from suture.fits.suffix import MakeFused
-from suture.measurement.scores.alone import look_at
 from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, steps_from
+from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import (
     ScoreCard,
     Values,
@@ -54,6 +55,7 @@ from suture.measurement.scores.scores import (
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 
 LEAST = 1024  #: images from which on a fused suffix is worth being compared
+LARGE = 1e18  #: activations of which sums of squares may be infinite in float32, which ends at 3.4e38
 SAFETY = 1.5  #: times the most that was seen on the probe
 DOUBTFUL = 0.2  #: the share of images that may have to be computed again
 
@@ -81,12 +83,38 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
             stitch.eval().requires_grad_(False)
             outputs = run_stitched(trial, cache, stitch, problem.fused)
             measurement = score(trial, cache, stitch, report, outputs)
+    except (FitError, LinAlgError) as error:
+        if said := _say_large(trial, cache):
+            raise FitError(f"{trial.where}: {said} ({first_line(error)})") from error
+        if isinstance(error, FitError):
+            raise
+        raise FitError(
+            f"{trial.where}: a matrix of the fit cannot be decomposed ({first_line(error)}); give more samples, or "
+            "another family of stitches"
+        ) from error
     except torch.OutOfMemoryError as error:  # of a GPU; the processor raises none
         raise DeviceError(
             f"{trial.device} has too little memory for {trial.where}: {str(error).partition('. ')[0]}; "
             "give the fit a smaller batch, a later cut, fewer trials at once, or device='cpu'"
         ) from error
     return replace(measurement, seconds=time.perf_counter() - since)
+
+
+def _say_large(trial: Trial, cache: Activations) -> str:
+    """Say whose activations are so large that their squares are infinite; nothing if none are."""
+    for network, cut in ((trial.sender, trial.sender_cut), (trial.receiver, trial.receiver_cut)):
+        if not isinstance(network, Network) or network.cuts.find(cut).is_output:
+            continue
+        try:
+            largest = float(cache.rows(network, cut, trial.fit_data)[:CHUNK].abs().max())
+        except FitError:  # that they are not finite, which is said
+            return ""
+        if largest > LARGE:
+            return (
+                f"the activations of {network.name} at {cut} reach {largest:.1e}, and their squares are beyond what "
+                "float32 holds; take another cut, or scale what comes before it"
+            )
+    return ""
 
 
 def attempt(trial: Trial, activations: Activations | None = None) -> Measurement | Failure:
@@ -100,7 +128,8 @@ def attempt(trial: Trial, activations: Activations | None = None) -> Measurement
 
 def describe_failure(trial: Trial, error: Exception, seconds: float) -> Failure:
     """Return the failure that an exception, which is being handled, makes of a trial after so many seconds."""
-    return Failure(trial, f"{type(error).__name__}: {error}", traceback.format_exc(), seconds)
+    said = f"{type(error).__name__}: {error}"
+    return Failure(trial, said, traceback.format_exc(), seconds, may_be_of_machine(error))
 
 
 # --- the fit ----------------------------------------------------------------------------------------------------------
@@ -287,10 +316,6 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     sender_values, sender_card = (
         ({}, ScoreCard({})) if sender is None else score_parent(sender, data, scores, cache, targets)
     )
-    alone: Mapping[str, Any] = {}
-    if trial.task == Classification():
-        own_outputs = {role: cache.outputs(one, trial.judged) for role, one in networks.items()}
-        alone = look_at(own_outputs, trial.judged.labels, trial.task.chance(trial.judged.labels))
     return Measurement(
         trial=trial,
         sender=sender_card,
@@ -312,10 +337,25 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
-        alone=alone,
+        alone=_look_at(trial, cache, networks),
         outcomes=_gather_outcomes(trial, cache, logits, values, receiver_values, sender_values),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
+
+
+def _look_at(trial: Trial, cache: Activations, networks: Mapping[str, Network]) -> Mapping[str, Any]:
+    """Return what each network does by itself, for ``find_doubts``; nothing if the task knows no guessing."""
+    if trial.guess is None:
+        return {}
+    judged, first = trial.judged, default_scores(trial.task)[0]
+    found = {
+        role: score_parent(one, judged, (first,), cache, judged.labels)[1][first.name].value
+        for role, one in networks.items()
+    }
+    of = "image" if trial.task == Classification() else "position"
+    return {**found, "chance": trial.guess, "n": len(judged), "score": first.name, "of": of} | {
+        "rises": bool(first.higher_is_better)
+    }
 
 
 def _gather_outcomes(

@@ -126,6 +126,11 @@ class Trial:
         """The task's facts of the score data and the receiver's outputs: layout, positions, unit and chance."""
         return self.task.facts(self.receiver.output_shape, self.score_data.labels)
 
+    @cached_property
+    def guess(self) -> float | None:
+        """The first default score, on ``judged``, of who knows the targets of the fit data and no input."""
+        return self.task.guess(self.receiver.output_shape, self.judged.labels, self.fit_data.labels)
+
     @property
     def sender_cut(self) -> str:
         """The name of the sender's cut, empty for noise."""
@@ -291,13 +296,14 @@ class Measurement:
     empty if its head does not match the classes, or it is noise. ``penalties`` are in pp if the unit is a fraction,
     else in the unit itself; positive is worse, and ``None`` stands for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
-    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is the AUROC by which stitched
-    activations are told apart from the receiver's own on the same samples (``scores.in_distribution``). ``converged``
-    is ``None`` if the fit cannot say. ``gained`` is the gain of the last doubling of its work, ``None`` if the fit does
-    not report it. ``start`` names the start of a descent; ``validation_loss`` is that of the parameters it kept, nan if
-    it did not compute one. ``outcomes`` are those of every scored sample. ``alone`` holds the accuracy of sender and
-    receiver by themselves, and ``warnings`` the reasons not to trust them. ``seconds`` are of wall time. ``notes`` list
-    events that may have changed the last bits: memory that ran out, a fused suffix that did not agree.
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is by how much, as an AUROC, what the
+    stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``converged``
+    is ``None`` if the fit cannot say. ``gained`` is what the last doubling of its work gained, ``None`` if it does
+    not say; ``start`` says where a descent began, ``validation_loss`` is that of
+    what it kept, nan if it did not look. ``outcomes`` are those of every scored sample. ``alone`` says how well
+    sender and receiver do by themselves, and ``warnings`` why they are not to be trusted. ``seconds`` are of wall
+    time. ``notes`` say what did not go as planned and may have changed the last bits: memory that ran out, a fused
+    suffix that did not agree.
     """
 
     trial: Trial
@@ -328,8 +334,8 @@ class Measurement:
     @property
     def warnings(self) -> list[str]:
         """Why its networks are not to be trusted, a sentence each."""
-        accuracy = self.penalties.get("accuracy")
-        return find_doubts(self.trial.labels, self.alone, None if accuracy is None else asdict(accuracy))
+        found = {name: {"penalty": None if one is None else asdict(one)} for name, one in self.penalties.items()}
+        return find_doubts(self.trial.labels, self.alone, found)
 
     @cached_property
     def stitched(self) -> Stitched:
@@ -398,12 +404,13 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A trial that could not be measured, and why."""
+    """A trial that could not be measured, and why; what may be of the machine (``of_machine``) is tried again later."""
 
     trial: Trial
     error: str
     traceback: str
     seconds: float
+    of_machine: bool = False
 
     @property
     def summary(self) -> str:

@@ -188,7 +188,8 @@ def _fill(page: Page) -> str:
         raise SutureError(
             f"a report needs jinja2, which is not installed ({error}): pip install 'suture[report]'"
         ) from error
-    from suture.reports.html.svg import draw, visible
+    from suture.common.visible import visible
+    from suture.reports.html.svg import draw
 
     own = files("suture.reports.html")
     style = (own / "report.css").read_text(encoding="utf-8")

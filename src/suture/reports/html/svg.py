@@ -13,21 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 
+from suture.common.visible import visible
 from suture.reports.figures.curve import ALL_NAMES, ASIDE, FEW_NAMES, Picture, Told, styled
-
-#: Characters that are not seen but do something: controls, and marks of direction that reach beyond a name.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 _CLASSES = (ASIDE, FEW_NAMES, ALL_NAMES)  #: ids that the style sheet knows, as classes
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _REFERENCE = re.compile(r"(?:^|url\()#([\w-]+)")
 _REACH = 7.0  #: points around a point within which it is pointed at
 _SCALE = 2.0  #: pixels for a point, where a figure is not fitted to the page
-
-
-def visible(text: object) -> str:
-    """Return a text whose unseen characters are written out, as ``⟨U+202E⟩``."""
-    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(text))
 
 
 def draw(figure: Figure, label: str, prefix: str) -> str:

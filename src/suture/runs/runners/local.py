@@ -28,7 +28,7 @@ from typing import final
 import torch
 
 from suture.common.devices import CPU, count_devices, find_device
-from suture.common.errors import RunnerError
+from suture.common.errors import RunnerError, may_be_of_machine
 from suture.common.phases import heard_by
 from suture.common.sizes import cores, parse_size, physical_memory
 from suture.common.validation import check_whole
@@ -211,8 +211,9 @@ class _Worker:
                     self.pipe.send_bytes(self.packer.part(key))
                 case "phase", what:
                     queue.hear(self.task, what)
-                case "refused", reason:
-                    outcome = self.task.lost(reason)
+                case "refused", reason, of_machine:
+                    lost = self.task.lost(reason)
+                    outcome = lost.of_machine() if of_machine else lost
                 case Outcome() as outcome:
                     pass
         except (EOFError, OSError):
@@ -220,7 +221,7 @@ class _Worker:
             if not self.ready and self.process.returncode >= 0:  # nobody killed it
                 raise RunnerError(f"{reason}, before it could begin; Local(workers=1) runs in this process") from None
             if self.retries == 0:
-                outcome = self.task.lost(reason)
+                outcome = self.task.lost(reason).of_machine()
             self.retries -= 1
             self._start()
         if outcome is not None:
@@ -272,7 +273,7 @@ def work(pipe: int, parent: int, scratch: str, ram: int, disk: int, sharing: int
             try:
                 task = unpacker.unpack(payload)
             except Exception as error:  # a module that is not here, weights that are others
-                driver.send(("refused", f"{type(error).__name__}: {error}"))
+                driver.send(("refused", f"{type(error).__name__}: {error}", may_be_of_machine(error)))
                 continue
             assert isinstance(task, Job)
             with heard_by(lambda what: driver.send(("phase", what))):

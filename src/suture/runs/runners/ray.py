@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import torch
 
 from suture.common.devices import parse_device
-from suture.common.errors import RunnerError, SutureError
+from suture.common.errors import RunnerError, SutureError, may_be_of_machine
 from suture.common.seeds import digest
 from suture.common.sizes import cores, parse_size
 from suture.core.activations.cache import Activations
@@ -162,11 +162,12 @@ class Ray(Runner):
         except RunnerError as error:
             raise RunnerError(str(getattr(error, "cause", error))) from error
         except ray.exceptions.RayTaskError as error:
-            return task.lost(f"{type(error.cause).__name__}: {error.cause}")
+            lost = task.lost(f"{type(error.cause).__name__}: {error.cause}")
+            return lost.of_machine() if may_be_of_machine(error.cause) else lost
         except ray.exceptions.RayError as error:
             check_answers(ray)
             reason = str(error).strip().partition("\n")[0]
-            return task.lost(f"its worker died, and again when it was retried {self.retries}×: {reason}")
+            return task.lost(f"its worker died, and again when it was retried {self.retries}×: {reason}").of_machine()
 
 
 # --- on the nodes -----------------------------------------------------------------------------------------------------

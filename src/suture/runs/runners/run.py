@@ -13,6 +13,7 @@ import pandas as pd
 
 from suture.common.constants import ACTIVATIONS
 from suture.common.errors import DataError, StoreError, SutureError
+from suture.common.visible import visible
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.core.stitched import At, Seam, check_networks
@@ -23,12 +24,12 @@ from suture.measurement.scores.scores import Score
 from suture.measurement.tables.described import Record
 from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.records import describe_trial
-from suture.measurement.tables.table import save, table_of
+from suture.measurement.tables.table import save, say_warnings, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
 from suture.measurement.trials.plans import Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
-from suture.runs.progress import Progress, choose_bar
+from suture.runs.progress import LOG, Progress, choose_bar
 from suture.runs.runners.stored import StoredQueue, choose_runner, work_off
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner
 from suture.runs.store.store import TABLE, TRIALS, Store, settings_of, told_by
@@ -54,7 +55,8 @@ def run(
     ``"cuda:1"``, by default where the networks are; on a GPU scores differ a little (docs/how-to/costs.md), and
     the table's column ``device`` tells, but the keys are the same. Activations are removed from the store when the run
     is over; they stay if it was stopped. A trial that fails is recorded
-    (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
+    (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``,
+    or if the failure may be of the machine (memory, a disk, a lock, a damaged file).
     ``extend`` lets a store take trials of another plan than its own. ``until_converged`` measures every trial
     whose fit has not converged once more with four, then with sixteen times the work allowed: such a trial has the key
     of that fit, and its row takes the place of the other's. ``command`` is how a shell would
@@ -74,7 +76,10 @@ def run(
     work.forgets = not until_converged  # which measures trials again when all are done
     work_off(work, runner, work.deepen if until_converged else lambda: False)
     work.clean()
-    return in_short(work.table())
+    table = work.table()
+    for doubt in say_warnings(table):
+        LOG.warning("%s", visible(doubt))
+    return in_short(table)
 
 
 def write_plan(plan: Sequence[Trial], store: Store, command: str | None, extend: bool) -> None:

@@ -16,7 +16,7 @@ from suture.common.devices import parse_device
 from suture.common.errors import OutputError, RunnerError
 from suture.common.validation import check_kind
 from suture.measurement.tables.described import Record
-from suture.runs.progress import Progress
+from suture.runs.progress import LOG, AlsoLogged, Progress
 from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner
 from suture.runs.store.store import Locks, Store
@@ -38,9 +38,9 @@ class StoredQueue(ABC):
         self.running: dict[str, Job] = {}
 
     def begin(self, shown: Progress, total: int, noun: str) -> None:
-        """Report to ``shown`` how many tasks there are, and how many of them are known already."""
-        self.shown = shown
-        shown.begin(total, total - len(self.todo), noun)
+        """Tell ``shown`` how many there are, and how many of them are known already."""
+        self.shown = AlsoLogged(shown)
+        self.shown.begin(total, total - len(self.todo), noun)
 
     # --- the hooks ----------------------------------------------------------------------------------------------------
 
@@ -111,13 +111,17 @@ class StoredQueue(ABC):
         self._release(task, outcome.record)
 
     def take_stored(self, task: Job) -> Record | None:
-        """Take in the result that the store has of a task, and return it; ``None`` if there is none."""
+        """Take in the result that the store has of a task, and return it; ``None`` if there is none.
+
+        A failure that may be of the machine is none: it may succeed now.
+        """
         if self.store is None:
             return None
         if self.store.has(task.kind, task.key):
             known: Record | None = self.store.record(task.kind, task.key)
         else:
             known = None if self.retry else self.store.failure(task.kind, task.key)
+            known = None if known is not None and known.get("of_machine") else known
         if known is not None:
             self.learn(task, known)
         return known
@@ -164,6 +168,7 @@ def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lamb
                     queue.keep(task, outcome)
     except KeyboardInterrupt:
         remedy = f"; {go_on}" if queue.store is not None else ""
+        LOG.warning("interrupted: %s", queue.say_so_far())
         raise Interrupted(f"interrupted: {queue.say_so_far()}{remedy}") from None
     except (OutputError, RunnerError) as error:
         if not queue.running:  # nothing had begun

@@ -36,6 +36,10 @@ class Outcome:
         """Whether the task failed."""
         return bool(self.record["status"] == "failed")
 
+    def of_machine(self) -> "Outcome":
+        """Return the same failure, as one that may be of the machine: a later run tries again."""
+        return replace(self, record=self.record | {"of_machine": True})
+
 
 class Job(ABC):
     """A piece of work. It can be sent to another process, and gives the same bits in any."""

@@ -153,16 +153,27 @@ def _pack_images(samples: Samples, folder: Path | None) -> bytes:
     if folder is None:
         return pickle.dumps(safetensors.torch.save({"images": samples.images.detach().cpu().contiguous()}))
     path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
-    if not path.exists():
+    if not _is_sound(path):
         with writing_to(folder), written_whole(path) as temporary:
             save_sealed(temporary, "images", samples.images)
     return pickle.dumps(path)
 
 
+def _is_sound(path: Path) -> bool:
+    """Return whether a file of images, as a run that was stopped may have left it, is there and what was written.
+
+    The fingerprint of the images is its name.
+    """
+    try:
+        return path.exists() and tensor_digest(load_mapped(path, "images")) == path.stem
+    except Exception:  # a damaged file fails wherever the damage is
+        return False
+
+
 def _load_images(part: Any) -> Tensor:
+    if isinstance(part, Path) and not _is_sound(part):
+        raise DataError(f"{part} is damaged; begin the run again, which writes it anew") from OSError("damaged")
     images: Tensor = safetensors.torch.load(part)["images"] if isinstance(part, bytes) else load_mapped(part, "images")
-    if isinstance(part, Path) and tensor_digest(images) != part.stem:  # the fingerprint is its name
-        raise DataError(f"{part} is damaged; delete it, and begin the run again, which writes it anew")
     return images
 
 

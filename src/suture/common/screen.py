@@ -1,0 +1,23 @@
+"""The terminal: a console of rich on which texts of strangers are seen (``visible``)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.segment import Segment
+from rich.text import Text
+
+from suture.common.visible import visible
+
+
+class Screen(Console):
+    """A console on which all that is written is seen."""
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Return a text to be drawn, such that its width is that of what is seen."""
+        return super().render_str(visible(text), **settings)
+
+    def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+        """Yield what is drawn, its unseen characters written out; what moves the cursor is rich's own."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(visible(part.text), part.style)
