@@ -239,8 +239,14 @@ class Samples:
 
     @property
     def example(self) -> "Tensor | dict[str, Tensor]":
-        """The first images, at most 4, on which a network is probed; a mapping if there are several inputs."""
-        return part_inputs(self.images[:4].clone(), self.inputs)
+        """The first images, at most 4, on which a network is probed; a mapping if there are several inputs.
+
+        If sequences are filled up on the left, one that is stands among them.
+        """
+        rows = list(range(min(len(self), 4)))
+        if self.counted is not None and bool(self.counted[rows, 0].all()):
+            rows = [*(~self.counted[:, 0]).nonzero().flatten()[:1].tolist(), *rows][:4]
+        return part_inputs(self.images[rows], self.inputs)
 
     @cached_property
     def counted(self) -> Tensor | None:

@@ -2,7 +2,8 @@
 
 Everything above calls a model with one tensor and gets one. Where a model wants its input by name, or several, or gives
 a mapping, as those of transformers do, an ``Entrance`` stands around it. This is the one place that knows how inputs go
-in. Of several a model gets those that its ``forward`` names.
+in. Of several a model gets those that its ``forward`` names; a wrapper whose ``forward`` names none, as those of
+adapters and averaged weights do, gets those that the model inside it names.
 """
 
 import inspect
@@ -17,6 +18,7 @@ from suture.core.network.freezing import undo_writes
 from suture.data.inputs import Inputs
 from suture.data.samples import are_token_ids
 
+POSITIONS = "position_ids"  #: what models call the places of tokens
 OUTPUTS = ("logits", "last_hidden_state")  #: of a mapping, which is taken, the first that it has
 _QUIET = {"use_cache": False, "return_dict": True, "output_attentions": False, "output_hidden_states": False}
 
@@ -25,6 +27,7 @@ class Entrance(nn.Module):
     """Calls ``model`` with one tensor, which it knows as ``input``, and gives its ``output`` of that name or place.
 
     The tensor may have several ``inputs`` for columns; for padding without a token id the model is given ``padding``.
+    With ``places`` it is given ``position_ids`` that begin where the mask does.
     """
 
     def __init__(
@@ -34,15 +37,23 @@ class Entrance(nn.Module):
         output: str | int | None = None,
         inputs: Inputs = (),
         padding: int = 0,
+        places: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.input, self.output, self.inputs, self.padding = model, input, output, inputs, padding
+        self.places = places
         names = _parameters(model) if inputs else []
         self._taken = [(i, one) for i, one in enumerate(inputs) if one.name in names]
 
-    def around(self, model: nn.Module, output: str | int | None = None) -> "Entrance":
-        """Return the same entrance of another model, or of another output."""
-        return Entrance(model, self.input, self.output if output is None else output, self.inputs, self.padding)
+    def around(self, model: nn.Module, output: str | int | None = None, places: bool = False) -> "Entrance":
+        """Return the same entrance of another model, of another output, or with ``places``."""
+        output = self.output if output is None else output
+        return Entrance(model, self.input, output, self.inputs, self.padding, places or self.places)
+
+    @property
+    def may_place(self) -> bool:
+        """Whether the model takes positions and is given none."""
+        return self.masks and POSITIONS in _parameters(self.model) and POSITIONS not in [o.name for o in self.inputs]
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -60,6 +71,10 @@ class Entrance(nn.Module):
             given = {one.name: x.select(1, i).to(one.dtype) for i, one in self._taken}
             ids = given[self.inputs[0].name]
             given[self.inputs[0].name] = ids.masked_fill(ids < 0, self.padding)
+            if self.places:
+                there = next(one.counts(x.select(1, i)) for i, one in self._taken if one.is_mask)
+                begun = there.cumsum(1) > 0
+                given[POSITIONS] = (begun.cumsum(1) - 1).clamp(min=0)
             out = self.model(**given)
         else:
             out = self.model(x) if self.input is None else self.model(**{self.input: x})

@@ -8,6 +8,7 @@ that would not fit into memory twice); changing them afterwards is detected by t
 import copy as copying
 import difflib
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -25,7 +26,14 @@ from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts
-from suture.core.network.entrance import Entrance, entrance_of, is_of_transformers, name_input, name_output
+from suture.core.network.entrance import (
+    POSITIONS,
+    Entrance,
+    entrance_of,
+    is_of_transformers,
+    name_input,
+    name_output,
+)
 from suture.core.network.freezing import (
     are_probabilities,
     check_functions,
@@ -43,9 +51,10 @@ from suture.core.network.freezing import (
     undo_writes,
 )
 from suture.core.network.layouts import Layout, check_layout
+from suture.core.network.padding import find_harm, pick_padded, place_tokens, remedy_of
 from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
-from suture.data.inputs import content_of, join_inputs, part_inputs
+from suture.data.inputs import content_of, counted, join_inputs, part_inputs
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing
 from suture.data.samples import Samples, are_token_ids
 
@@ -79,8 +88,8 @@ class Network:
             the grid (height, width) of the others, ``(5, (14, 14))``, or ``(1, None)`` if the others are a line.
 
     Raises:
-        NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where), or no
-            cut has as many tokens as ``tokens`` says.
+        NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where),
+            padding changes what it says of the example, or no cut has as many tokens as ``tokens`` says.
         TracingError: it cannot be cut.
         DataError: the preprocessing does not suit the example.
         DeviceError: the device is not there, or has no room.
@@ -116,6 +125,7 @@ class Network:
         joined, self.inputs = join_inputs(example)  #: what its columns are, if it has several inputs
         self.example = make_probes(joined, self.inputs)  #: three images (3, C, H, W), or sequences (3, [columns,] T)
         self._is_looked_at = False
+        self._unpadded: set[str] = set()  #: fingerprints of samples whose padding makes no difference
         self._untrained: dict[int, Network] = {}
         self._untrainable: UntrainedError | None = None  #: why there can be no such network, once it was tried
         self._elsewhere: dict[torch.device, Network] = {}
@@ -126,7 +136,7 @@ class Network:
             self._check_constants()
             self._model = name_input(self._model, self.example, self.inputs, self.name)
             self.preprocess = _freeze_preprocess(preprocess, self.name)
-            self._find_cuts(output)
+            self._find_cuts(output, joined)
             if isinstance(self._model, Entrance) and not isinstance(model, Entrance):  # whose names are those within it
                 self.constants = tuple(f"model.{name}" for name in self.constants)
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
@@ -134,7 +144,7 @@ class Network:
         if place != self.device:
             vars(self).update(vars(self.to(place)), _elsewhere={})
 
-    def _find_cuts(self, output: str | int | None) -> None:
+    def _find_cuts(self, output: str | int | None, joined: Tensor) -> None:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
         check_weights(self._model, self.name)
         self.device = _device_of(self._model)
@@ -142,6 +152,7 @@ class Network:
             probes = self._probes()
             self._model = name_output(self._model, probes[0], output, self.name)
             self._answers = check_outputs(self._model, probes, self.name)
+            self._heed_padding(joined)
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
         check_functions(self._model, self.name)
@@ -151,6 +162,23 @@ class Network:
                 check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name, self.tokens)
         self._scratch = frozenset(written)
+
+    def _heed_padding(self, joined: Tensor) -> None:
+        """Prove on an example that padding makes no difference, with derived positions if it needs these."""
+        if counted(joined, self.inputs) is None or not entrance_of(self._model).masks:
+            return
+        prepared = _prepared(self._prepare, joined, self)
+        before = self._model
+        self._model, why = place_tokens(before, prepared, self.inputs)
+        if why:
+            raise NetworkError(f"the example has sequences that are filled up, and {self.name} {why}; {remedy_of(why)}")
+        if self._model is not before:
+            self._answers = check_outputs(self._model, [self._seen[:n] for n in (1, 2, 3)], self.name)
+            warnings.warn(
+                f"{self.name} counts positions from the padding on the left of its example; it is given {POSITIONS} "
+                "that begin where the mask does",
+                stacklevel=4,
+            )
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor has."""
@@ -330,6 +358,16 @@ class Network:
                 "are filled up with; name the mask as its forward does, or cut all sequences to one length"
             )
         self.check_images(samples.extremes, samples.name)
+        if samples.counted is not None and samples.fingerprint not in self._unpadded:
+            with undisturbed(threads=None), undo_writes(self._model):
+                rows = _prepared(self._prepare, pick_padded(samples.images, samples.counted), self)
+                if why := find_harm(self._model, rows, self.inputs):
+                    raise DataError(
+                        f"sequences of {samples.name} are filled up, and {self.name} {why}; "
+                        + ("make it with example=data.example, or " if entrance_of(self._model).may_place else "")
+                        + remedy_of(why)
+                    )
+            self._unpadded.add(samples.fingerprint)
 
     def check_images(self, images: Tensor, name: str) -> None:
         """Raise ``DataError`` if raw images, or token ids, do not become what the network was cut for.
