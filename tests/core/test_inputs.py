@@ -551,6 +551,15 @@ def test_networks_of_two_tokenisers_are_refused():
     cuts = ("encoder.layer.0", "model.layers.0")
     with pytest.raises(NetworkError, match="A reads texts by a table of 99 tokens, and B by a table of 120 tokens"):
         suture.Seam.at(a, b, cuts)
+    one, other = (
+        Network(nn.Sequential(nn.Embedding(rows, WIDTH), Head()), example=ids["input_ids"] % 60, name=f"of {rows}")
+        for rows in (60, 80)
+    )
+    with pytest.raises(NetworkError, match="of 60 reads texts by a table of 60 tokens, and of 80 by a table of 80"):
+        suture.Seam.at(one, other, "0")
+    found = load_data((ids["input_ids"].repeat(9, 1) % 60, torch.arange(54) % CLASSES), split=0.5, name="texts")
+    with pytest.raises(NetworkError, match="of 80 reads texts by a table of 80 tokens, and of 60 by a table of 60"):
+        suture.compare(other, one, data=found)
     one, same, other = (Network(words(0), example=texts(4, 0), tokenizer=name) for name in ("one", "one", "other"))
     suture.Seam.at(one, same, "tokens")
     with pytest.raises(NetworkError, match=r"by a tokeniser one, and .* by a tokeniser other"):

@@ -46,8 +46,7 @@ class Seam:
 
     def __post_init__(self) -> None:
         check_networks(self.sender, self.receiver)
-        check_one_device(self.sender, self.receiver)
-        check_one_tokenizer(self.sender, self.receiver)
+        check_pair(self.sender, self.receiver)
         object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
 
@@ -113,23 +112,21 @@ def check_networks(sender: object, receiver: object) -> None:
     check_kind("the receiver", receiver, Network, remedy, NetworkError)
 
 
-def check_one_device(sender: Network | ClusteredNoise, receiver: Network) -> None:
-    """Raise ``NetworkError`` if two networks are on two devices."""
-    if isinstance(sender, Network) and sender.device != receiver.device:
+def check_pair(sender: Network | ClusteredNoise, receiver: Network) -> None:
+    """Raise ``NetworkError`` if two networks are on two devices, or read texts in other tokens, as far as is known."""
+    if not isinstance(sender, Network):
+        return
+    if sender.device != receiver.device:
         raise NetworkError(
             f"{sender.name} is on {sender.device} and {receiver.name} on {receiver.device}; put both on one device: "
             f"network.to('{receiver.device}')"
         )
-
-
-def check_one_tokenizer(sender: Network | ClusteredNoise, receiver: Network) -> None:
-    """Raise ``NetworkError`` if two networks read texts in other tokens, as far as that is known."""
-    if not isinstance(sender, Network):
-        return
-    named, tables = ((sender.tokenizer, receiver.tokenizer), (sender.vocabulary, receiver.vocabulary))
+    named = sender.tokenizer, receiver.tokenizer
     if named[0] == named[1] is not None:
         return
-    what, told = (named, "tokeniser {}") if None not in named else (tables, "table of {:,} tokens")
+    what, told = named, "tokeniser {}"
+    if None in named:
+        what, told = (sender.vocabulary, receiver.vocabulary), "table of {:,} tokens"  # type: ignore[assignment]
     if None not in what and what[0] != what[1]:
         one, other = (told.format(each) for each in what)
         raise NetworkError(

@@ -26,7 +26,7 @@ from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations, Need
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
-from suture.core.stitched import check_one_device
+from suture.core.stitched import check_pair
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import MOST, check_choice, comparable, positions
@@ -75,13 +75,13 @@ def compare(
 
     Raises, before anything is computed, ``DataError`` for indices of one name, for 1 to 18 permutations, with which no
     p is 0.05, for too few or too many images for an index, and for activations that memory cannot hold,
-    ``NetworkError`` if two networks have one name, or are on two devices, ``DeviceError`` if the device is not there or
-    has no room, and ``CutError`` if a network has no cut that is asked for.
+    ``NetworkError`` if two networks have one name, are on two devices or read texts in other tokens, ``DeviceError`` if
+    the device is not there or has no room, and ``CutError`` if a network has no cut that is asked for.
     """
     tell_networks_apart([a, b])
     if device is not None:
         a, b = a.to(device), b.to(device)
-    check_one_device(a, b)
+    check_pair(a, b)
     check_kind("data", data, Data, "data with a split to score: load_data(…)")
     methods = _methods(by)
     check_choice("samples_as", samples_as, SamplesAs)
@@ -89,6 +89,8 @@ def compare(
         raise DataError(f"permutations={permutations}: give {_FEWEST} or more, below which no p is 0.05, or 0 for none")
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
+    for network in (a, b):
+        network.check_samples(of)
     if (counted := _find_masked(of)) is not None:
         if samples_as == "pixels":
             _check_tokens(sides, counted, permutations)

@@ -11,11 +11,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from suture.common.errors import NetworkError
 from suture.core.network.freezing import undo_writes
-from suture.data.inputs import Inputs
+from suture.data.inputs import Inputs, content_of
 from suture.data.samples import are_token_ids
 
 POSITIONS = "position_ids"  #: what models call the places of tokens
@@ -157,6 +159,29 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
         missed = "without logits" if output is None else f"without {output!r}"
         raise NetworkError(f"the output of {name} is a {kind} {missed}: it has {listed}; name one of them, output=…")
     return entrance.around(entrance.model, chosen)
+
+
+class _Looking(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the rows of every table in which these very token ids are looked up."""
+
+    def __init__(self, ids: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ids, self.rows = ids, list[int]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name in ("aten::embedding", "aten::_embedding_bag") and args[1].numel() == self.ids.numel():
+            looked_up = args[1].view(self.ids.shape)
+            if bool(((looked_up == self.ids) | (self.ids < 0)).all()):
+                self.rows.append(len(args[0]))
+        return func(*args, **(kwargs or {}))
+
+
+def count_rows(model: nn.Module, probe: Tensor) -> int | None:
+    """Return how many rows the table has in which a model looks up token ids; ``None`` if it looks them up in none."""
+    looking = _Looking(content_of(probe))
+    with torch.no_grad(), looking:
+        model(probe.clone())
+    return next(iter(looking.rows), None)
 
 
 def _advise(model: nn.Module) -> str:

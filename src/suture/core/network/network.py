@@ -29,8 +29,8 @@ from suture.core.network.cuts import Cut, measure_cuts
 from suture.core.network.entrance import (
     POSITIONS,
     Entrance,
+    count_rows,
     entrance_of,
-    is_of_transformers,
     name_input,
     name_output,
 )
@@ -212,12 +212,13 @@ class Network:
         """Which output of the model counts, if it gives several: ``logits``, ``last_hidden_state`` …"""
         return entrance_of(self._model).output
 
-    @property
+    @cached_property
     def vocabulary(self) -> int | None:
-        """How many tokens a model of transformers has a table for; ``None`` if that is not known."""
-        model = entrance_of(self._model).model
-        of_text = is_of_transformers(model) and are_token_ids(self.example)
-        return getattr(model.config.get_text_config(), "vocab_size", None) if of_text else None  # type: ignore[operator,union-attr]
+        """How many tokens the table has that its token ids are looked up in; ``None`` if that is not known."""
+        if not are_token_ids(self._seen):
+            return None
+        with undisturbed(threads=None), undo_writes(self._model):
+            return count_rows(self._model, self._seen)
 
     @property
     def image_shape(self) -> tuple[int, ...]:
