@@ -52,7 +52,7 @@ from suture.core.network.freezing import (
 )
 from suture.core.network.layouts import Layout, check_layout
 from suture.core.network.padding import find_harm, pick_padded, place_tokens, remedy_of
-from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits
+from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits, name_anew
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
 from suture.data.inputs import content_of, counted, join_inputs, part_inputs
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing
@@ -290,7 +290,8 @@ class Network:
                 moved = copying.deepcopy(self, memo)
                 moved.device = place
                 for segment in moved._traced.segments:
-                    _move_constants(segment.body, place)
+                    if isinstance(segment.body, fx.GraphModule):
+                        name_anew(segment.body, lambda leaf: place if isinstance(leaf, torch.device) else leaf)
                 moved._seen, moved._answers = _prove(self, moved)
             moved._elsewhere[self.device] = self
             self._elsewhere[place] = moved
@@ -549,19 +550,6 @@ def guard_frozen(*networks: Network) -> Iterator[None]:
 
 def _device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), CPU)
-
-
-def _move_constants(body: nn.Module, device: torch.device) -> None:
-    """Name another device where the code of a segment names one, as graphs of ``torch.export`` do."""
-    if not isinstance(body, fx.GraphModule):
-        return
-
-    def moved(leaf: Any) -> Any:
-        return device if isinstance(leaf, torch.device) else leaf
-
-    for node in body.graph.nodes:
-        node.args, node.kwargs = fx.node.map_aggregate(node.args, moved), fx.node.map_aggregate(node.kwargs, moved)
-    body.recompile()
 
 
 def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
