@@ -570,3 +570,26 @@ def test_layers_that_read_a_mask_are_not_fine_tuned():
     network = Network(words(0), example=texts(4, 0))
     with pytest.raises(CutError, match="read masks or positions beside the tensor, which a copy is not given"):
         Layers(network, "first")
+
+
+class Wrapper(nn.Module):
+    """Passes on whatever it is given, as adapters and averaged weights do."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.base_model = model
+
+    def forward(self, *args, **kwargs):
+        return self.base_model(*args, **kwargs)
+
+
+@pytest.mark.slow
+@each("wrap", [lambda m: Wrapper(Wrapper(m)), nn.DataParallel, torch.optim.swa_utils.AveragedModel])
+def test_a_wrapper_takes_what_the_model_inside_it_names(wrap):
+    model, batch = of_transformers("BertForSequenceClassification"), encoded("right")
+    plain, network = Network(model, example=batch), Network(wrap(model).eval(), example=batch)
+    assert torch.equal(network(batch), plain(batch))
+    assert len(network.cuts) == len(plain.cuts)
+    assert network.vocabulary == 99
+    with pytest.raises(NetworkError, match="takes input_ids, attention_mask, token_type_ids"):
+        Network(wrap(model).eval(), example={"x": batch["input_ids"], "mask": batch["attention_mask"]}, name="W")

@@ -2,8 +2,8 @@
 
 A fit may leave a convolution between two BatchNorms. Evaluated, they are a part of the map. Their running statistics
 are those that a closed form has put there, so in training mode the stitch would be another map. So the network that a
-measurement gives has them folded into the convolution; what was measured stays as it was. Who wants norms, to train the
-stitch on, gets them with the moments of samples.
+measurement gives has them folded into the convolution, and one that is loaded has them fixed, as they were saved; what
+was measured stays as it was. Who wants norms, to train the stitch on, gets them with the moments of samples.
 """
 
 import copy as copying
@@ -38,11 +38,16 @@ def without_norms(stitch: nn.Module, family: Stitch | None) -> tuple[nn.Module, 
         return stitch, family
     made = copying.deepcopy(stitch)
     if any(any(module.padding) for module in made.modules() if isinstance(module, nn.Conv2d)):  # type: ignore[arg-type]
-        for module in made.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.__class__ = FixedNorm
-        return made, family
+        return fix_norms(made, family), family
     return _fold(made), replace(family, batchnorm=False)  # type: ignore[type-var]
+
+
+def fix_norms(stitch: nn.Module, family: Stitch | None) -> nn.Module:
+    """Let the BatchNorms of a fitted stitch of the library stay as they are evaluated, and return it."""
+    for module in stitch.modules() if getattr(family, "batchnorm", False) else ():
+        if isinstance(module, nn.BatchNorm2d):
+            module.__class__ = FixedNorm
+    return stitch
 
 
 def _fold(module: nn.Module) -> nn.Module:

@@ -21,7 +21,7 @@ from suture.common.validation import check_kind
 from suture.core.folding import Fold, fold, fold_of, read_feature_map
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network, Sides
-from suture.core.plain import with_norms, without_norms
+from suture.core.plain import fix_norms, with_norms
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import spell_shape
@@ -254,7 +254,7 @@ class Stitched(nn.Module):
         sender, receiver = saved.check(sender, receiver)
         seam = Seam(sender, receiver, *(saved.description[role]["cut"] for role in ROLES))
         made, family = rebuild(saved, stitch, seam.shapes, seam.networks)
-        return cls(seam, *without_norms(made.to(receiver.device), family))
+        return cls(seam, fix_norms(made.to(receiver.device), family), family)
 
 
 def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:

@@ -85,7 +85,7 @@ class Prepare(nn.Module):
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
         """Bring the type along with the tensors: float32, unless another is given."""
         made = fn(torch.empty(0, dtype=self.dtype or torch.float32)).dtype
-        self.dtype = self.dtype if made == torch.float32 else made
+        self.dtype = None if self.dtype is None and made == torch.float32 else made
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 

@@ -152,6 +152,11 @@ def check_images(name: str, images: Tensor, inputs: Inputs = ()) -> None:
         )
 
 
+def _has_channels_last(images: Tensor) -> bool:
+    """Whether images are (N, H, W, C), as arrays mostly are: of 1 or 3 channels, at the end and nowhere else."""
+    return images.ndim == 4 and images.shape[3] in (1, 3) and min(images.shape[1:3]) >= 8
+
+
 def check_range(what: str, images: Tensor, beyond: float = 0.0) -> None:
     """Raise ``DataError`` unless float images are finite and in [0, 1], or not further than ``beyond`` from it."""
     bounds = torch.stack([torch.stack(torch.aminmax(part)) for part in pieces(images, 1024)])
@@ -205,7 +210,8 @@ class Samples:
     each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself).
     ``transforms`` says in words what the images went through before they came here. A mapping of inputs, such as a
     tokeniser's ``input_ids`` and ``attention_mask``, may be given for ``images``; these are then ``(N, columns, T)``,
-    and ``inputs`` says what the columns are. Raises ``DataError`` when any of this fails.
+    and ``inputs`` says what the columns are. Images (N, H, W, C) of 1 or 3 channels and at least 8×8 pixels are turned,
+    and labels (N, 1) of classes flattened. Raises ``DataError`` when any of this fails.
     """
 
     name: str
@@ -222,6 +228,10 @@ class Samples:
         if isinstance(self.images, Mapping):
             for name, value in zip(("images", "inputs"), join_inputs(self.images), strict=True):
                 object.__setattr__(self, name, value)
+        if isinstance(self.images, Tensor) and _has_channels_last(self.images):
+            object.__setattr__(self, "images", self.images.permute(0, 3, 1, 2).contiguous())
+        if isinstance(self.labels, Tensor) and self.labels.shape[1:] == (1,) and self.task == Classification():
+            object.__setattr__(self, "labels", self.labels[:, 0])
         check_images(self.name, self.images, self.inputs)
         if self.labels is None and self.task != Classification():
             object.__setattr__(self, "labels", self.task.default_targets(content_of(self.images)))

@@ -99,7 +99,8 @@ def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str) -> 
 
     The caches of one of transformers are turned off. Raises ``NetworkError`` if it takes no such samples.
     """
-    if isinstance(model, Entrance) or not (inputs or is_of_transformers(model)):
+    core = look_through(model)
+    if isinstance(model, Entrance) or not (inputs or is_of_transformers(core)):
         return model
     takes = _parameters(model)
     if inputs and inputs[0].name not in takes:
@@ -107,19 +108,19 @@ def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str) -> 
             f"{name} takes {', '.join(takes)}, and the example has {', '.join(one.name for one in inputs)}; name its "
             "entries as the model does, the token ids first"
         )
-    if not is_of_transformers(model):
+    if not is_of_transformers(core):
         return Entrance(model, inputs=inputs)
     wanted = "input_ids" if are_token_ids(example) else "pixel_values"
     if wanted not in takes:
         given = "token ids" if wanted == "input_ids" else "images"
         raise NetworkError(
-            f"{name} takes {getattr(model, 'main_input_name', takes[0])}, and the example has {given}; give it samples "
+            f"{name} takes {getattr(core, 'main_input_name', takes[0])}, and the example has {given}; give it samples "
             "of that kind, or the part of the model that reads these"
         )
     for module in model.modules():
         if is_of_transformers(module):
             _quieten(module.config)
-    config: Any = model.config
+    config: Any = core.config
     padding = getattr(config.get_text_config(), "pad_token_id", None)
     return Entrance(model, wanted, inputs=inputs, padding=padding or 0)
 
@@ -142,7 +143,7 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
         try:
             out = model(probe.clone())
         except Exception as error:
-            if not is_of_transformers(entrance.model):
+            if not is_of_transformers(look_through(entrance.model)):
                 return model  # what is wrong is said where its outputs are checked
             given = " and ".join(one.name for _, one in entrance._taken) or f"{entrance.input} alone"
             raise NetworkError(f"{name} does not run on {given}: {error}{_advise(entrance.model)}") from error
@@ -193,5 +194,20 @@ def _advise(model: nn.Module) -> str:
     return ""
 
 
+def look_through(model: nn.Module) -> nn.Module:
+    """Return the first module whose ``forward`` names its inputs: the model, or what a wrapper of any inputs wraps."""
+    while not _named(model):
+        within = list(model.children())
+        if not within:
+            break
+        model = max(within, key=lambda child: sum(p.numel() for p in child.parameters()))
+    return model
+
+
+def _named(model: nn.Module) -> list[str]:
+    loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, one in inspect.signature(model.forward).parameters.items() if one.kind not in loose]
+
+
 def _parameters(model: nn.Module) -> list[str]:
-    return [*inspect.signature(model.forward).parameters]
+    return _named(look_through(model)) or [*inspect.signature(model.forward).parameters]

@@ -65,9 +65,9 @@ class Network:
     Args:
         model: any module that maps one batch of images, or of token ids, to one tensor ``(n, outputs)``; or a model of
             transformers, as it is.
-        example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
-            ``int64``, or a mapping of these with their masks and positions by name, such as a tokeniser gives; used to
-            find and verify the cuts.
+        example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats (those outside [0, 1] are brought there), or
+            sequences of token ids ``(n, T)``, ``int64``, or a mapping of these with their masks and positions by name,
+            such as a tokeniser gives; used to find and verify the cuts.
         name: how tables and figures call it; by default the model's class.
         preprocess: what brings float images in [0, 1] to the model's input; a part of every prefix.
         factory: builds the same architecture without trained weights; needed for untrained controls only where a

@@ -343,11 +343,11 @@ class Measurement:
         return Stitched(self.trial.seam, *without_norms(self.stitch, self.trial.family))
 
     def save(self, folder: str | Path) -> Path:
-        """Write the stitch as it was measured, with the record, to a folder for ``load_stitched``; return the folder.
+        """Write the stitched network, with what was measured, to a folder for ``load_stitched``; return the folder.
 
         Raises ``OutputError`` if that cannot be done, ``NetworkError`` if the sender is noise.
         """
-        return Stitched(self.trial.seam, self.stitch, self.trial.family).save(folder, self.record)
+        return self.stitched.save(folder, self.record)
 
     @property
     def record(self) -> dict[str, object]:
