@@ -62,7 +62,7 @@ def test_what_is_delivered_is_what_was_measured_in_every_mode(kernel, tmp_path):
 def test_norms_on_request_have_the_moments_of_what_passes(kernel):
     found = measured(Conv(kernel=kernel))
     normed = found.stitched.eval().with_norms(few_digits().fit.images)
-    norms = [module for module in normed.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [module for module in normed.stitch.modules() if isinstance(module, nn.BatchNorm2d)]
     passed = []
     for norm in norms:
         norm.register_forward_pre_hook(lambda _, given: passed.append(given[0]))
