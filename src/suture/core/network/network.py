@@ -196,7 +196,7 @@ class Network:
         self._prepare = Prepare(self.preprocess, find_dtype(self._model, first))
         self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
         probes = [_prepared(self._prepare, batch, self) for batch in images]
-        self._input_dtype = probes[0].dtype
+        self.input_dtype = probes[0].dtype  #: of what the preprocessing gives the model
         if not have_same_bits(probes[2], _prepared(self._prepare, images[2], self)):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
@@ -381,10 +381,10 @@ class Network:
             raise DataError(f"{name} has {given}, and {self.name} was made with an example of {wanted}")
         prepared = _prepared(self._prepare, images[:1], self)
         shape = prepared.shape[1:]
-        if prepared.dtype != self._input_dtype:
+        if prepared.dtype != self.input_dtype:
             raise DataError(
                 f"images of {name} are {images.dtype} and become {prepared.dtype} by the preprocessing of {self.name}, "
-                f"which was cut for {self._input_dtype}; give floats as float32, or make it with example=data.example"
+                f"which was cut for {self.input_dtype}; give floats as float32, or make it with example=data.example"
             )
         if shape != self.input_shape:
             raise DataError(
