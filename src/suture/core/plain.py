@@ -37,7 +37,7 @@ def without_norms(stitch: nn.Module, family: Stitch | None) -> tuple[nn.Module, 
     if family is None or not getattr(family, "batchnorm", False):
         return stitch, family
     made = copying.deepcopy(stitch)
-    if any(any(module.padding) for module in made.modules() if isinstance(module, nn.Conv2d)):  # type: ignore[arg-type]
+    if any(any(module.padding) for module in made.modules() if isinstance(module, nn.Conv2d)):
         return fix_norms(made, family), family
     return _fold(made), replace(family, batchnorm=False)  # type: ignore[type-var]
 
@@ -74,6 +74,7 @@ def with_norms(stitch: nn.Module, given: Tensor) -> nn.Module:
             f"{len(convs)}; train it as it is"
         )
     (parent, name, conv), seen = convs[0], list[Tensor]()
+    assert isinstance(conv, nn.Conv2d)
     hook = conv.register_forward_hook(lambda _, read, out: seen.extend((read[0], out)))
     with torch.no_grad():
         made(given)
