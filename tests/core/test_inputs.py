@@ -19,6 +19,7 @@ from suture.common.errors import CutError, DataError, NetworkError
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Identity, Layers, Linear
 from suture.data.inputs import PADDING
+from suture.data.samples import Samples
 from suture.data.tasks import IGNORED, DenseClassification, NextToken, OwnOutputs
 from suture.fits import Converged, LeastSquares, MatchActivations
 from suture.measurement.indices import LinearCKA
@@ -132,15 +133,25 @@ MORE = {
 }
 
 
+PLACED = ("GPT2ForSequenceClassification", "GPT2LMHeadModel", "BertModel", "CLIPTextModel")
+#: Those that take their answer from the first position.
+FIRST = [f"{kind}ForSequenceClassification" for kind in ("Bert", "DistilBert", "DebertaV2", "MPNet", "ModernBert")]
+
+
 def check_cut_with_a_mask(name: str, layer: str, sides: tuple[str, ...]) -> None:
     """Assert the law of composition at every cut, and that the mask cost none of those there are without it."""
     model = of_transformers(name)
     plain = Network(model, example=encoded("right")["input_ids"]).cuts
     for side in sides:
-        batch = encoded(side)
-        network = Network(model, example=batch)
+        batch, told = encoded(side), {}
+        if side == "left" and name in PLACED:
+            with pytest.warns(UserWarning, match="it is given position_ids that begin where the mask does"):
+                network = Network(model, example=batch)
+            told = {"position_ids": (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)}
+        else:
+            network = Network(model, example=batch)
         with torch.no_grad():
-            wanted = model(**batch)[network.output]
+            wanted = model(**batch, **told)[network.output]
         assert torch.equal(network(batch), wanted)
         for cut in network.cuts:
             passed = network.upto(cut)(batch)
@@ -152,13 +163,84 @@ def check_cut_with_a_mask(name: str, layer: str, sides: tuple[str, ...]) -> None
 @pytest.mark.slow
 @each(("name", "layer"), LAYERS.items(), ids=LAYERS)
 def test_a_mask_blocks_no_cut(name, layer):
-    check_cut_with_a_mask(name, layer, ("right", "left"))
+    check_cut_with_a_mask(name, layer, ("right",) if name in FIRST else ("right", "left"))
 
 
 @pytest.mark.slow
 @each(("name", "layer"), MORE.items(), ids=MORE)
 def test_a_mask_blocks_no_cut_of_any_architecture(name, layer):
-    check_cut_with_a_mask(name, layer, ("left",))
+    check_cut_with_a_mask(name, layer, ("right",) if name in FIRST else ("left",))
+
+
+@pytest.mark.slow
+@each("name", FIRST)
+def test_what_answers_at_the_first_position_is_not_padded_there(name):
+    with pytest.raises(
+        NetworkError, match=r"(reads|counts from) the first position, which is padding; fill them up on"
+    ):
+        Network(of_transformers(name), example=encoded("left"))
+
+
+def alone(network: Network, batch: dict[str, Tensor]) -> list[Tensor]:
+    """What a network's model says of each text by itself, without padding or a mask."""
+    model = network._model.model
+    with torch.no_grad():
+        found = [model(ids[None, there == 1]) for ids, there in zip(*batch.values(), strict=True)]
+    return [(out if isinstance(out, Tensor) else out.logits)[0] for out in found]
+
+
+def test_a_language_model_reads_padded_texts_as_it_reads_them_alone():
+    model, batch = of_transformers("GPT2LMHeadModel"), encoded("left")
+    with pytest.warns(UserWarning, match="counts positions from the padding on the left of its example"):
+        placed = Network(model, example=batch)
+    for network, filled in ((placed, batch), (Network(model, example=encoded("right")), encoded("right"))):
+        for out, want, there in zip(network(filled), alone(network, filled), filled["attention_mask"], strict=True):
+            assert torch.allclose(out[there == 1], want, atol=1e-5)
+    own = Network(model, example=encoded("right"), name="G")
+    with pytest.raises(DataError, match="G counts from the first position, which is padding; make it with example=da"):
+        own.check_samples(Samples("texts", batch, None, task=NextToken()))
+    whole = Samples("texts", {k: torch.cat([encoded("right")[k], v]) for k, v in batch.items()}, None, task=NextToken())
+    assert int(whole.example["attention_mask"][:3, 0].min()) == 0, "a text padded on the left is among the first"
+
+
+class Narrow(nn.Module):
+    """A convolution over words, whose mean alone heeds the mask; of any length, or of one alone."""
+
+    def __init__(self, heeds: bool = False, length: int = 0) -> None:
+        super().__init__()
+        self.tokens, self.conv = nn.Embedding(VOCABULARY, WIDTH), nn.Conv1d(WIDTH, WIDTH, 3, padding=1)
+        self.head, self.heeds = nn.Linear(WIDTH, CLASSES), heeds
+        self.places = nn.Parameter(torch.randn(length, WIDTH)) if length else 0
+
+    def forward(self, x: Tensor, input_mask: Tensor) -> Tensor:
+        there = input_mask[..., None]
+        h = self.tokens(x) + self.places
+        h = self.conv((h * there if self.heeds else h).mT).relu().mT
+        return self.head((h * there).sum(1) / there.sum(1))
+
+
+@each("length", [0, LENGTH])
+def test_a_model_that_reads_padding_is_refused_and_one_that_heeds_its_mask_is_not(length):
+    batch = dict(zip(("x", "input_mask"), texts(8, 0).values(), strict=True))
+    torch.manual_seed(0)
+    reads, heeds = (Narrow(heeds, length).eval() for heeds in (False, True))
+    with pytest.raises(NetworkError, match="Narrow reads what they are filled up with, although the mask leaves it o"):
+        Network(reads, example=batch)
+    assert len(Network(heeds, example=batch).cuts) > 2
+    full = {"x": batch["x"], "input_mask": torch.ones_like(batch["x"])}
+    found = Samples("texts", batch, None, task=OwnOutputs())
+    assert torch.equal(found.counted, batch["input_mask"] == 1), "whatever the model calls its mask counts"
+    with pytest.raises(DataError, match="texts are filled up, and Narrow reads what they are filled up with"):
+        Network(reads, example=full).check_samples(found)
+
+
+def test_a_mean_over_all_positions_is_refused():
+    class Mean(Narrow):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return self.head((self.tokens(x) * mask[..., None]).mean(1))
+
+    with pytest.raises(NetworkError, match="depends on how far they are filled up, as a mean over all positions does"):
+        Network(Mean().eval(), example=texts(8, 0))
 
 
 def test_what_a_suffix_reads_beside_the_tensor_must_be_given_to_it():
@@ -469,6 +551,15 @@ def test_networks_of_two_tokenisers_are_refused():
     cuts = ("encoder.layer.0", "model.layers.0")
     with pytest.raises(NetworkError, match="A reads texts by a table of 99 tokens, and B by a table of 120 tokens"):
         suture.Seam.at(a, b, cuts)
+    one, other = (
+        Network(nn.Sequential(nn.Embedding(rows, WIDTH), Head()), example=ids["input_ids"] % 60, name=f"of {rows}")
+        for rows in (60, 80)
+    )
+    with pytest.raises(NetworkError, match="of 60 reads texts by a table of 60 tokens, and of 80 by a table of 80"):
+        suture.Seam.at(one, other, "0")
+    found = load_data((ids["input_ids"].repeat(9, 1) % 60, torch.arange(54) % CLASSES), split=0.5, name="texts")
+    with pytest.raises(NetworkError, match="of 80 reads texts by a table of 80 tokens, and of 60 by a table of 60"):
+        suture.compare(other, one, data=found)
     one, same, other = (Network(words(0), example=texts(4, 0), tokenizer=name) for name in ("one", "one", "other"))
     suture.Seam.at(one, same, "tokens")
     with pytest.raises(NetworkError, match=r"by a tokeniser one, and .* by a tokeniser other"):
@@ -479,3 +570,26 @@ def test_layers_that_read_a_mask_are_not_fine_tuned():
     network = Network(words(0), example=texts(4, 0))
     with pytest.raises(CutError, match="read masks or positions beside the tensor, which a copy is not given"):
         Layers(network, "first")
+
+
+class Wrapper(nn.Module):
+    """Passes on whatever it is given, as adapters and averaged weights do."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.base_model = model
+
+    def forward(self, *args, **kwargs):
+        return self.base_model(*args, **kwargs)
+
+
+@pytest.mark.slow
+@each("wrap", [lambda m: Wrapper(Wrapper(m)), nn.DataParallel, torch.optim.swa_utils.AveragedModel])
+def test_a_wrapper_takes_what_the_model_inside_it_names(wrap):
+    model, batch = of_transformers("BertForSequenceClassification"), encoded("right")
+    plain, network = Network(model, example=batch), Network(wrap(model).eval(), example=batch)
+    assert torch.equal(network(batch), plain(batch))
+    assert len(network.cuts) == len(plain.cuts)
+    assert network.vocabulary == 99
+    with pytest.raises(NetworkError, match="takes input_ids, attention_mask, token_type_ids"):
+        Network(wrap(model).eval(), example={"x": batch["input_ids"], "mask": batch["attention_mask"]}, name="W")

@@ -981,3 +981,12 @@ def test_a_refused_network_leaves_the_global_generator_alone():
     with pytest.raises(NetworkError, match="random in evaluation mode"):
         Network(Noisy(), example=torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_example_may_be_floats_of_any_range():
+    model = small()
+    random = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    network, other = (Network(model, example=x) for x in (random, images(3, 8)))
+    assert network.fingerprint == other.fingerprint
+    assert network.cuts.names == other.cuts.names
+    assert Network(model, example=255 * images(3, 8)).fingerprint == other.fingerprint

@@ -427,3 +427,13 @@ def test_the_same_images_in_another_type_are_refused(fitted: torch.dtype, scored
     )
     with pytest.raises(DataError, match=r"60 of the 60 images of 'toy' are also in toy"):
         Data("x", one, make(60, seed=1), other)
+
+
+def test_channels_at_the_end_and_labels_in_a_column_are_taken():
+    images, labels = torch.rand(6, 3, 9, 8), torch.arange(6) % 2
+    first = Samples("s", images, labels, ("a", "b"))
+    last = Samples("s", images.permute(0, 2, 3, 1), labels[:, None], ("a", "b"))
+    assert last.fingerprint == first.fingerprint
+    assert torch.equal(last.images, images)
+    few = torch.rand(6, 7, 7, 3)
+    assert torch.equal(Samples("s", few, labels, ("a", "b")).images, few), "small maps of any number of channels stay"

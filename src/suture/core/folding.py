@@ -243,7 +243,7 @@ def _plan(sides: Sides, stitch: "nn.Module | FeatureMap") -> tuple[Joint, _FoldP
     if received_at.is_output:
         raise FoldError(f"no layer of {receiver.name} follows it")
     joint, prefix, suffix = Joint(), sender.upto(sent_at), receiver.after(received_at)
-    images = joint.preprocess(prefix.prepare)
+    images = joint.preprocess(prefix.prepare, sender.input_dtype)
     sent = joint.append(images, prefix.segments, list(sender.cuts)[: sent_at.index], SENDER)
     received = joint.adapt(sent, sender.after(sent_at), suffix)
     joint.graph.output(joint.append(received, suffix.segments, list(receiver.cuts)[received_at.index :], RECEIVER))

@@ -9,7 +9,7 @@ network is not touched.
 """
 
 import copy as copying
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -96,6 +96,12 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
         return stitch
     if any(map(alteration_of, stitch.modules())) or any(getattr(module, "running_mean", 0) is None for module in chain):
         return stitch  # changed by a hook, or a norm of each batch
+    layers = merge_norms(chain)
+    return stitch if len(layers) == len(chain) else nn.Sequential(*layers).requires_grad_(False).eval()
+
+
+def merge_norms(chain: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return a chain of layers with the BatchNorms before and after convolutions made part of these, as evaluated."""
     layers: list[nn.Module] = []
     for module in chain:
         before = layers[-1] if layers else None
@@ -105,7 +111,7 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
             layers[-1] = _scale_inputs(module, *scale_and_shift(before))
         else:
             layers.append(module)
-    return stitch if len(layers) == len(chain) else nn.Sequential(*layers).requires_grad_(False).eval()
+    return layers
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:

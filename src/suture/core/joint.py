@@ -7,9 +7,9 @@ such layers (``folding``), and parts of networks are fused (``fused``).
 """
 
 import copy as copying
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, fx, nn
@@ -47,6 +47,31 @@ def prepare(
 ) -> Tensor:
     """Apply a ``Preprocess`` with these settings to raw images; one call in a graph."""
     return Preprocess(size, channels, mean, std)(as_given(images))
+
+
+_GIVEN = "type of the input"  #: the mark of a node that is the prepared input, and its type
+_CAST = "cast"  #: the mark of a node that brings it to another
+
+
+class Plain(fx.GraphModule):
+    """A plain module from raw samples to outputs, whose prepared input changes its type with the parameters."""
+
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for node in [node for node in self.graph.nodes if node.meta.get(_GIVEN, torch.int64).is_floating_point]:
+            made = fn(torch.empty(0, dtype=node.meta[_GIVEN])).dtype
+            if made == node.meta[_GIVEN]:
+                continue
+            node.meta[_GIVEN] = made
+            cast = next((user for user in node.users if _CAST in user.meta), None)
+            if cast is None:
+                with self.graph.inserting_after(node):
+                    cast = self.graph.call_method("to", (node, made))
+                node.replace_all_uses_with(cast, delete_user_cb=lambda user, cast=cast: user is not cast)
+                cast.meta[_CAST] = True
+            cast.args = (node, made)
+            self.recompile()
+        return self
 
 
 @dataclass(eq=False)
@@ -96,13 +121,13 @@ class Joint:
         copies: dict[str, Any] = {}
         for side in (SENDER, RECEIVER):
             copies |= copying.deepcopy({t: p for t, p in self.parts.items() if t in used and t.startswith(f"{side}.")})
-        module = fx.GraphModule(copies, self.graph, class_name="Folded")
+        module = Plain(copies, self.graph, class_name="Folded")
         for parameter in module.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
         return module.eval()
 
-    def preprocess(self, how: Prepare | None) -> fx.Node:
-        """Append the sender's preprocessing of the raw images."""
+    def preprocess(self, how: Prepare | None, dtype: torch.dtype) -> fx.Node:
+        """Append the sender's preprocessing of the raw samples, which makes ``dtype`` of them."""
         x = self.graph.placeholder("images")
         does = how.preprocess if how is not None else Preprocess()
         if isinstance(does, Preprocess):
@@ -114,6 +139,7 @@ class Joint:
             x = self._call(f"{SENDER}.preprocess", does if isinstance(does, nn.Module) else FunctionStage(does), x)
         if how is not None and how.dtype is not None:
             x = self.graph.call_method("to", (x, how.dtype))
+        x.meta[_GIVEN] = dtype
         return x
 
     def adapt(self, x: fx.Node, own: Frozen, other: Frozen) -> fx.Node:

@@ -6,7 +6,8 @@ layers and so no cut. If only the receiver's outputs are wanted, its cut is ``OU
 layers, and the stitch gives the outputs itself.
 """
 
-from collections.abc import Mapping
+import copy as copying
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,6 +21,7 @@ from suture.common.validation import check_kind
 from suture.core.folding import Fold, fold, fold_of, read_feature_map
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network, Sides
+from suture.core.plain import fix_norms, with_norms
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import spell_shape
@@ -46,8 +48,7 @@ class Seam:
 
     def __post_init__(self) -> None:
         check_networks(self.sender, self.receiver)
-        check_one_device(self.sender, self.receiver)
-        check_one_tokenizer(self.sender, self.receiver)
+        check_pair(self.sender, self.receiver)
         object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
 
@@ -113,23 +114,21 @@ def check_networks(sender: object, receiver: object) -> None:
     check_kind("the receiver", receiver, Network, remedy, NetworkError)
 
 
-def check_one_device(sender: Network | ClusteredNoise, receiver: Network) -> None:
-    """Raise ``NetworkError`` if two networks are on two devices."""
-    if isinstance(sender, Network) and sender.device != receiver.device:
+def check_pair(sender: Network | ClusteredNoise, receiver: Network) -> None:
+    """Raise ``NetworkError`` if two networks are on two devices, or read texts in other tokens, as far as is known."""
+    if not isinstance(sender, Network):
+        return
+    if sender.device != receiver.device:
         raise NetworkError(
             f"{sender.name} is on {sender.device} and {receiver.name} on {receiver.device}; put both on one device: "
             f"network.to('{receiver.device}')"
         )
-
-
-def check_one_tokenizer(sender: Network | ClusteredNoise, receiver: Network) -> None:
-    """Raise ``NetworkError`` if two networks read texts in other tokens, as far as that is known."""
-    if not isinstance(sender, Network):
-        return
-    named, tables = ((sender.tokenizer, receiver.tokenizer), (sender.vocabulary, receiver.vocabulary))
+    named = sender.tokenizer, receiver.tokenizer
     if named[0] == named[1] is not None:
         return
-    what, told = (named, "tokeniser {}") if None not in named else (tables, "table of {:,} tokens")
+    what, told = named, "tokeniser {}"
+    if None in named:
+        what, told = (sender.vocabulary, receiver.vocabulary), "table of {:,} tokens"  # type: ignore[assignment]
     if None not in what and what[0] != what[1]:
         one, other = (told.format(each) for each in what)
         raise NetworkError(
@@ -155,9 +154,11 @@ def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
 class Stitched(nn.Module):
     """A stitched network: a plain module from raw images ``(n, C, H, W)`` to the receiver's outputs.
 
-    ``train()`` reaches the stitch alone; prefix and suffix stay in evaluation mode. The stitch is given a contiguous
-    tensor of the floating type of its own parameters, exactly as from a cache of activations while it is fitted.
-    ``family`` is the kind of stitch it was built as, if that is known. Raises ``NetworkError`` if noise sends.
+    Its mode is that of the stitch, which ``train()`` alone reaches; prefix and suffix stay in evaluation mode. The
+    stitch is given a contiguous tensor of the floating type of its own parameters, exactly as from a cache of
+    activations while it is fitted. ``half()``, ``double()`` and ``to()`` leave the two networks as they are: they take
+    copies of their parts. ``family`` is the kind of stitch it was built as, if that is known. Raises ``NetworkError``
+    if noise sends.
     """
 
     def __init__(self, seam: Seam, stitch: nn.Module, family: Stitch | None = None) -> None:
@@ -167,6 +168,13 @@ class Stitched(nn.Module):
         self.prefix = sender.upto(sent)
         self.stitch = stitch
         self.suffix = receiver.after(received)
+        self.training = stitch.training
+
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        for part in ("prefix", "suffix"):
+            setattr(self, part, copying.deepcopy(getattr(self, part)))
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def forward(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
         """Map raw images, or other inputs of both networks, to the receiver's outputs ``(n, outputs)``."""
@@ -200,6 +208,16 @@ class Stitched(nn.Module):
         layer takes the stitch. Raises ``FoldError``, with the reason, if it does not. bansal2021, section 4.
         """
         return fold(self.seam.sides, self.stitch)
+
+    def with_norms(self, images: "Tensor | Mapping[str, Tensor]") -> "Stitched":
+        """Return the same network with the convolution of its stitch between two BatchNorms, to train it further.
+
+        Evaluated it agrees to rounding. The moments of the norms are those of what raw images ``(n, C, H, W)`` give at
+        the cut, so training mode begins with the same map. Raises ``ShapeError`` if the stitch is no convolution.
+        """
+        with torch.no_grad():
+            given = match_dtype(self.prefix(images), self.stitch).contiguous()
+        return Stitched(self.seam, with_norms(self.stitch, given).train(self.training))
 
     def carry(self, direction: Tensor) -> Tensor:
         """Map directions in the sender's feature space ``(…, features)`` to the receiver's.
@@ -236,7 +254,7 @@ class Stitched(nn.Module):
         sender, receiver = saved.check(sender, receiver)
         seam = Seam(sender, receiver, *(saved.description[role]["cut"] for role in ROLES))
         made, family = rebuild(saved, stitch, seam.shapes, seam.networks)
-        return cls(seam, made.to(receiver.device), family)
+        return cls(seam, fix_norms(made.to(receiver.device), family), family)
 
 
 def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:

@@ -27,6 +27,7 @@ TARGETS = ("labels", "label", "targets", "target")  #: entries of a mapping that
 PADDING = -1  #: in place of the token ids that a sequence is filled up with
 
 _SIDES = ("mask", "position", "type", "segment")
+_OTHER_MASKS = ("special", "global", "head")  #: which leave no position out: special_tokens_mask, global_attention_mask
 
 
 @keyed_as("Input")
@@ -44,8 +45,8 @@ class Input:
 
     @property
     def is_mask(self) -> bool:
-        """Whether it says which positions count."""
-        return self.name in (MASK, "mask") or self._is_of_padding
+        """Whether it says which positions count, whatever the model calls it: ``attention_mask``, ``input_mask`` …"""
+        return "mask" in self.name and not any(word in self.name for word in _OTHER_MASKS)
 
     @property
     def _is_of_padding(self) -> bool:

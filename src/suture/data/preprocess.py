@@ -6,6 +6,7 @@ Every network owns its preprocessing. Token ids pass unchanged.
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -81,15 +82,22 @@ class Prepare(nn.Module):
         super().__init__()
         self.preprocess, self.dtype = preprocess, dtype
 
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        """Bring the type along with the tensors: float32, unless another is given."""
+        made = fn(torch.empty(0, dtype=self.dtype or torch.float32)).dtype
+        self.dtype = None if self.dtype is None and made == torch.float32 else made
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def forward(self, images: Tensor) -> Tensor:
         """Prepare images, or a copy of them if the preprocessing is the user's and might write to it.
 
         Raises ``DataError`` for floats that are not raw images.
         """
-        if images.is_floating_point():
+        if images.is_floating_point() and not torch.compiler.is_compiling():  # which no value decides
             check_range("the images that a network is given", images, BEYOND)
         given = as_given(images)
         if given is images and not isinstance(self.preprocess, Preprocess):
             given = images.clone()
         prepared = self.preprocess(given)
-        return prepared if self.dtype is None else prepared.to(self.dtype)
+        return prepared if self.dtype is None or are_token_ids(prepared) else prepared.to(self.dtype)

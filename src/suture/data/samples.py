@@ -152,6 +152,11 @@ def check_images(name: str, images: Tensor, inputs: Inputs = ()) -> None:
         )
 
 
+def _has_channels_last(images: Tensor) -> bool:
+    """Whether images are (N, H, W, C), as arrays mostly are: of 1 or 3 channels, at the end and nowhere else."""
+    return images.ndim == 4 and images.shape[3] in (1, 3) and min(images.shape[1:3]) >= 8
+
+
 def check_range(what: str, images: Tensor, beyond: float = 0.0) -> None:
     """Raise ``DataError`` unless float images are finite and in [0, 1], or not further than ``beyond`` from it."""
     bounds = torch.stack([torch.stack(torch.aminmax(part)) for part in pieces(images, 1024)])
@@ -205,7 +210,8 @@ class Samples:
     each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself).
     ``transforms`` describes in words how the images were transformed before. A mapping of inputs, such as a
     tokeniser's ``input_ids`` and ``attention_mask``, may be given for ``images``; these are then ``(N, columns, T)``,
-    and ``inputs`` describes the columns. Raises ``DataError`` when any of this fails.
+    and ``inputs`` says what the columns are. Images (N, H, W, C) of 1 or 3 channels and at least 8×8 pixels are turned,
+    and labels (N, 1) of classes flattened. Raises ``DataError`` when any of this fails.
     """
 
     name: str
@@ -224,6 +230,10 @@ class Samples:
         if isinstance(self.images, Mapping):
             for name, value in zip(("images", "inputs"), join_inputs(self.images), strict=True):
                 object.__setattr__(self, name, value)
+        if isinstance(self.images, Tensor) and _has_channels_last(self.images):
+            object.__setattr__(self, "images", self.images.permute(0, 3, 1, 2).contiguous())
+        if isinstance(self.labels, Tensor) and self.labels.shape[1:] == (1,) and self.task == Classification():
+            object.__setattr__(self, "labels", self.labels[:, 0])
         check_images(self.name, self.images, self.inputs)
         if self.labels is None and self.task != Classification():
             object.__setattr__(self, "labels", self.task.default_targets(content_of(self.images)))
@@ -241,8 +251,14 @@ class Samples:
 
     @property
     def example(self) -> "Tensor | dict[str, Tensor]":
-        """The first images, at most 4, on which a network is probed; a mapping if there are several inputs."""
-        return part_inputs(self.images[:4].clone(), self.inputs)
+        """The first images, at most 4, on which a network is probed; a mapping if there are several inputs.
+
+        If sequences are filled up on the left, one that is stands among them.
+        """
+        rows = list(range(min(len(self), 4)))
+        if self.counted is not None and bool(self.counted[rows, 0].all()):
+            rows = [*(~self.counted[:, 0]).nonzero().flatten()[:1].tolist(), *rows][:4]
+        return part_inputs(self.images[rows], self.inputs)
 
     @cached_property
     def counted(self) -> Tensor | None:

@@ -2,7 +2,8 @@
 
 Everything above calls a model with one tensor and gets one. Where a model wants its input by name, or several, or gives
 a mapping, as those of transformers do, an ``Entrance`` stands around it. This is the one place that knows how inputs go
-in. Of several a model gets those that its ``forward`` names.
+in. Of several a model gets those that its ``forward`` names; a wrapper whose ``forward`` names none, as those of
+adapters and averaged weights do, gets those that the model inside it names.
 """
 
 import inspect
@@ -10,13 +11,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from suture.common.errors import NetworkError
 from suture.core.network.freezing import undo_writes
-from suture.data.inputs import Inputs
+from suture.data.inputs import Inputs, content_of
 from suture.data.samples import are_token_ids
 
+POSITIONS = "position_ids"  #: what models call the places of tokens
 OUTPUTS = ("logits", "last_hidden_state")  #: of a mapping, which is taken, the first that it has
 _QUIET = {"use_cache": False, "return_dict": True, "output_attentions": False, "output_hidden_states": False}
 
@@ -25,6 +29,7 @@ class Entrance(nn.Module):
     """Calls ``model`` with one tensor, which it knows as ``input``, and gives its ``output`` of that name or place.
 
     The tensor may have several ``inputs`` for columns; for padding without a token id the model is given ``padding``.
+    With ``places`` it is given ``position_ids`` that begin where the mask does.
     """
 
     def __init__(
@@ -34,15 +39,23 @@ class Entrance(nn.Module):
         output: str | int | None = None,
         inputs: Inputs = (),
         padding: int = 0,
+        places: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.input, self.output, self.inputs, self.padding = model, input, output, inputs, padding
+        self.places = places
         names = _parameters(model) if inputs else []
         self._taken = [(i, one) for i, one in enumerate(inputs) if one.name in names]
 
-    def around(self, model: nn.Module, output: str | int | None = None) -> "Entrance":
-        """Return the same entrance of another model, or of another output."""
-        return Entrance(model, self.input, self.output if output is None else output, self.inputs, self.padding)
+    def around(self, model: nn.Module, output: str | int | None = None, places: bool = False) -> "Entrance":
+        """Return the same entrance of another model, of another output, or with ``places``."""
+        output = self.output if output is None else output
+        return Entrance(model, self.input, output, self.inputs, self.padding, places or self.places)
+
+    @property
+    def may_place(self) -> bool:
+        """Whether the model takes positions and is given none."""
+        return self.masks and POSITIONS in _parameters(self.model) and POSITIONS not in [o.name for o in self.inputs]
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -60,6 +73,10 @@ class Entrance(nn.Module):
             given = {one.name: x.select(1, i).to(one.dtype) for i, one in self._taken}
             ids = given[self.inputs[0].name]
             given[self.inputs[0].name] = ids.masked_fill(ids < 0, self.padding)
+            if self.places:
+                there = next(one.counts(x.select(1, i)) for i, one in self._taken if one.is_mask)
+                begun = there.cumsum(1) > 0
+                given[POSITIONS] = (begun.cumsum(1) - 1).clamp(min=0)
             out = self.model(**given)
         else:
             out = self.model(x) if self.input is None else self.model(**{self.input: x})
@@ -82,7 +99,8 @@ def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str) -> 
 
     The caches of one of transformers are turned off. Raises ``NetworkError`` if it takes no such samples.
     """
-    if isinstance(model, Entrance) or not (inputs or is_of_transformers(model)):
+    core = look_through(model)
+    if isinstance(model, Entrance) or not (inputs or is_of_transformers(core)):
         return model
     takes = _parameters(model)
     if inputs and inputs[0].name not in takes:
@@ -90,19 +108,19 @@ def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str) -> 
             f"{name} takes {', '.join(takes)}, and the example has {', '.join(one.name for one in inputs)}; name its "
             "entries as the model does, the token ids first"
         )
-    if not is_of_transformers(model):
+    if not is_of_transformers(core):
         return Entrance(model, inputs=inputs)
     wanted = "input_ids" if are_token_ids(example) else "pixel_values"
     if wanted not in takes:
         given = "token ids" if wanted == "input_ids" else "images"
         raise NetworkError(
-            f"{name} takes {getattr(model, 'main_input_name', takes[0])}, and the example has {given}; give it samples "
+            f"{name} takes {getattr(core, 'main_input_name', takes[0])}, and the example has {given}; give it samples "
             "of that kind, or the part of the model that reads these"
         )
     for module in model.modules():
         if is_of_transformers(module):
             _quieten(module.config)
-    config: Any = model.config
+    config: Any = core.config
     padding = getattr(config.get_text_config(), "pad_token_id", None)
     return Entrance(model, wanted, inputs=inputs, padding=padding or 0)
 
@@ -125,7 +143,7 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
         try:
             out = model(probe.clone())
         except Exception as error:
-            if not is_of_transformers(entrance.model):
+            if not is_of_transformers(look_through(entrance.model)):
                 return model  # what is wrong is said where its outputs are checked
             given = " and ".join(one.name for _, one in entrance._taken) or f"{entrance.input} alone"
             raise NetworkError(f"{name} does not run on {given}: {error}{_advise(entrance.model)}") from error
@@ -144,6 +162,29 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
     return entrance.around(entrance.model, chosen)
 
 
+class _Looking(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the rows of every table in which these very token ids are looked up."""
+
+    def __init__(self, ids: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ids, self.rows = ids, list[int]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name in ("aten::embedding", "aten::_embedding_bag") and args[1].numel() == self.ids.numel():
+            looked_up = args[1].view(self.ids.shape)
+            if bool(((looked_up == self.ids) | (self.ids < 0)).all()):
+                self.rows.append(len(args[0]))
+        return func(*args, **(kwargs or {}))
+
+
+def count_rows(model: nn.Module, probe: Tensor) -> int | None:
+    """Return how many rows the table has in which a model looks up token ids; ``None`` if it looks them up in none."""
+    looking = _Looking(content_of(probe))
+    with torch.no_grad(), looking:
+        model(probe.clone())
+    return next(iter(looking.rows), None)
+
+
 def _advise(model: nn.Module) -> str:
     takes = _parameters(model)
     if "decoder_input_ids" in takes:
@@ -153,5 +194,20 @@ def _advise(model: nn.Module) -> str:
     return ""
 
 
+def look_through(model: nn.Module) -> nn.Module:
+    """Return the first module whose ``forward`` names its inputs: the model, or what a wrapper of any inputs wraps."""
+    while not _named(model):
+        within = list(model.children())
+        if not within:
+            break
+        model = max(within, key=lambda child: sum(p.numel() for p in child.parameters()))
+    return model
+
+
+def _named(model: nn.Module) -> list[str]:
+    loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, one in inspect.signature(model.forward).parameters.items() if one.kind not in loose]
+
+
 def _parameters(model: nn.Module) -> list[str]:
-    return [*inspect.signature(model.forward).parameters]
+    return _named(look_through(model)) or [*inspect.signature(model.forward).parameters]

@@ -34,7 +34,7 @@ from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import globals_of, is_filled
 from suture.core.network.segments import are_close, find_rounding, have_same_bits
 from suture.data.inputs import Inputs, counted
-from suture.data.samples import are_token_ids
+from suture.data.samples import BEYOND, are_token_ids
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 _SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
@@ -364,6 +364,8 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
     """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted.
 
     If all positions of sequences with a mask count, a few are masked, because models compute with no mask if they can.
+    Floats that are no raw images, such as ``torch.randn`` gives, are brought to [0, 1]: an example only serves to find
+    cuts.
     """
     is_tensor = isinstance(example, Tensor)
     if not is_tensor or not (example.ndim == 4 or are_token_ids(example)) or len(example) == 0:
@@ -374,6 +376,8 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
         )
     if example.is_floating_point() and not example.isfinite().all():
         raise DataError("the example has values that are not finite; give raw images, such as data.example")
+    if example.is_floating_point() and not -BEYOND <= float(example.min()) <= float(example.max()) <= 1 + BEYOND:
+        example = (example - example.min()) / (example.max() - example.min()).clamp(min=1)
     probes = torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(3)])
     for i, one in enumerate(inputs):
         if one.is_mask and counted(probes, inputs) is None:

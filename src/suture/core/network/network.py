@@ -8,6 +8,7 @@ that would not fit into memory twice); changing them afterwards is detected by t
 import copy as copying
 import difflib
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -26,7 +27,14 @@ from suture.common.validation import check_name
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts
-from suture.core.network.entrance import Entrance, entrance_of, is_of_transformers, name_input, name_output
+from suture.core.network.entrance import (
+    POSITIONS,
+    Entrance,
+    count_rows,
+    entrance_of,
+    name_input,
+    name_output,
+)
 from suture.core.network.freezing import (
     are_probabilities,
     check_functions,
@@ -45,9 +53,10 @@ from suture.core.network.freezing import (
     undo_writes,
 )
 from suture.core.network.layouts import Layout, check_layout
-from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits
+from suture.core.network.padding import find_harm, pick_padded, place_tokens, remedy_of
+from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits, name_anew
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
-from suture.data.inputs import content_of, join_inputs, part_inputs
+from suture.data.inputs import content_of, counted, join_inputs, part_inputs
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing
 from suture.data.samples import Samples, are_token_ids
 
@@ -58,11 +67,11 @@ class Network:
     Args:
         model: any module that maps one batch of images, or of token ids, to one tensor ``(n, outputs)``; or a model of
             transformers, as it is.
-        example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
-            ``int64``, or a mapping of these with their masks and positions by name, such as a tokeniser gives; used to
-            find and verify the cuts.
-        name: the network's name in tables and figures; by default the model's class.
-        preprocess: the preprocessing of float images in [0, 1] into the model's input; a part of every prefix.
+        example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats (those outside [0, 1] are brought there), or
+            sequences of token ids ``(n, T)``, ``int64``, or a mapping of these with their masks and positions by name,
+            such as a tokeniser gives; used to find and verify the cuts.
+        name: how tables and figures call it; by default the model's class.
+        preprocess: what brings float images in [0, 1] to the model's input; a part of every prefix.
         factory: builds the same architecture without trained weights; needed for untrained controls only where a
             parameter belongs to no module that can reset it.
         stages: the forward pass as a list of module paths, or of ``(name, function)`` pairs, for models that cannot be
@@ -81,8 +90,8 @@ class Network:
             the grid (height, width) of the others, ``(5, (14, 14))``, or ``(1, None)`` if the others are a line.
 
     Raises:
-        NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where), or no
-            cut has as many tokens as ``tokens`` says.
+        NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where),
+            padding changes what it says of the example, or no cut has as many tokens as ``tokens`` says.
         TracingError: it cannot be cut.
         DataError: the preprocessing does not suit the example.
         DeviceError: the device is not there, or has no room.
@@ -118,6 +127,7 @@ class Network:
         joined, self.inputs = join_inputs(example)  #: what its columns are, if it has several inputs
         self.example = make_probes(joined, self.inputs)  #: three images (3, C, H, W), or sequences (3, [columns,] T)
         self._is_looked_at = False
+        self._unpadded: set[str] = set()  #: fingerprints of samples whose padding makes no difference
         self._untrained: dict[int, Network] = {}
         self._untrainable: UntrainedError | None = None  #: why there can be no such network, once it was tried
         self._elsewhere: dict[torch.device, Network] = {}
@@ -128,7 +138,7 @@ class Network:
             self._check_constants()
             self._model = name_input(self._model, self.example, self.inputs, self.name)
             self.preprocess = _freeze_preprocess(preprocess, self.name)
-            self._find_cuts(output)
+            self._find_cuts(output, joined)
             if isinstance(self._model, Entrance) and not isinstance(model, Entrance):  # whose names are those within it
                 self.constants = tuple(f"model.{name}" for name in self.constants)
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
@@ -136,7 +146,7 @@ class Network:
         if place != self.device:
             vars(self).update(vars(self.to(place)), _elsewhere={})
 
-    def _find_cuts(self, output: str | int | None) -> None:
+    def _find_cuts(self, output: str | int | None, joined: Tensor) -> None:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
         check_weights(self._model, self.name)
         self.device = _device_of(self._model)
@@ -144,6 +154,7 @@ class Network:
             probes = self._probes()
             self._model = name_output(self._model, probes[0], output, self.name)
             self._answers = check_outputs(self._model, probes, self.name)
+            self._heed_padding(joined)
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
         check_functions(self._model, self.name)
@@ -153,6 +164,23 @@ class Network:
                 check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name, self.tokens)
         self._scratch = frozenset(written)
+
+    def _heed_padding(self, joined: Tensor) -> None:
+        """Prove on an example that padding makes no difference, with derived positions if it needs these."""
+        if counted(joined, self.inputs) is None or not entrance_of(self._model).masks:
+            return
+        prepared = _prepared(self._prepare, joined, self)
+        before = self._model
+        self._model, why = place_tokens(before, prepared, self.inputs)
+        if why:
+            raise NetworkError(f"the example has sequences that are filled up, and {self.name} {why}; {remedy_of(why)}")
+        if self._model is not before:
+            self._answers = check_outputs(self._model, [self._seen[:n] for n in (1, 2, 3)], self.name)
+            warnings.warn(
+                f"{self.name} counts positions from the padding on the left of its example; it is given {POSITIONS} "
+                "that begin where the mask does",
+                stacklevel=4,
+            )
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor has."""
@@ -170,7 +198,7 @@ class Network:
         self._prepare = Prepare(self.preprocess, find_dtype(self._model, first))
         self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
         probes = [_prepared(self._prepare, batch, self) for batch in images]
-        self._input_dtype = probes[0].dtype
+        self.input_dtype = probes[0].dtype  #: of what the preprocessing gives the model
         if not have_same_bits(probes[2], _prepared(self._prepare, images[2], self)):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
@@ -184,12 +212,13 @@ class Network:
         """Which output of the model counts, if it gives several: ``logits``, ``last_hidden_state`` …"""
         return entrance_of(self._model).output
 
-    @property
+    @cached_property
     def vocabulary(self) -> int | None:
-        """How many tokens a model of transformers has a table for; ``None`` if that is not known."""
-        model = entrance_of(self._model).model
-        of_text = is_of_transformers(model) and are_token_ids(self.example)
-        return getattr(model.config.get_text_config(), "vocab_size", None) if of_text else None  # type: ignore[operator,union-attr]
+        """How many tokens the table has that its token ids are looked up in; ``None`` if that is not known."""
+        if not are_token_ids(self._seen):
+            return None
+        with undisturbed(threads=None), undo_writes(self._model):
+            return count_rows(self._model, self._seen)
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -261,7 +290,8 @@ class Network:
                 moved = copying.deepcopy(self, memo)
                 moved.device = place
                 for segment in moved._traced.segments:
-                    _move_constants(segment.body, place)
+                    if isinstance(segment.body, fx.GraphModule):
+                        name_anew(segment.body, lambda leaf: place if isinstance(leaf, torch.device) else leaf)
                 moved._seen, moved._answers = _prove(self, moved)
             moved._elsewhere[self.device] = self
             self._elsewhere[place] = moved
@@ -330,6 +360,16 @@ class Network:
                 "are filled up with; name the mask as its forward does, or cut all sequences to one length"
             )
         self.check_images(samples.extremes, samples.name)
+        if samples.counted is not None and samples.fingerprint not in self._unpadded:
+            with undisturbed(threads=None), undo_writes(self._model):
+                rows = _prepared(self._prepare, pick_padded(samples.images, samples.counted), self)
+                if why := find_harm(self._model, rows, self.inputs):
+                    raise DataError(
+                        f"sequences of {samples.name} are filled up, and {self.name} {why}; "
+                        + ("make it with example=data.example, or " if entrance_of(self._model).may_place else "")
+                        + remedy_of(why)
+                    )
+            self._unpadded.add(samples.fingerprint)
 
     def check_images(self, images: Tensor, name: str) -> None:
         """Raise ``DataError`` if raw images, or token ids, do not become inputs like those the network was cut for.
@@ -341,10 +381,10 @@ class Network:
             raise DataError(f"{name} has {given}, and {self.name} was made with an example of {wanted}")
         prepared = _prepared(self._prepare, images[:1], self)
         shape = prepared.shape[1:]
-        if prepared.dtype != self._input_dtype:
+        if prepared.dtype != self.input_dtype:
             raise DataError(
                 f"images of {name} are {images.dtype} and become {prepared.dtype} by the preprocessing of {self.name}, "
-                f"which was cut for {self._input_dtype}; give floats as float32, or make it with example=data.example"
+                f"which was cut for {self.input_dtype}; give floats as float32, or make it with example=data.example"
             )
         if shape != self.input_shape:
             raise DataError(
@@ -511,19 +551,6 @@ def guard_frozen(*networks: Network) -> Iterator[None]:
 
 def _device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), CPU)
-
-
-def _move_constants(body: nn.Module, device: torch.device) -> None:
-    """Name another device where the code of a segment names one, as graphs of ``torch.export`` do."""
-    if not isinstance(body, fx.GraphModule):
-        return
-
-    def moved(leaf: Any) -> Any:
-        return device if isinstance(leaf, torch.device) else leaf
-
-    for node in body.graph.nodes:
-        node.args, node.kwargs = fx.node.map_aggregate(node.args, moved), fx.node.map_aggregate(node.kwargs, moved)
-    body.recompile()
 
 
 def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from suture.common.errors import NetworkError
 from suture.common.hashing import keyed_as, stable_name
-from suture.core.network.feature_axis import ENTERS, LEAVES, GraphError, bring_to_shape, call_body, reads_inputs
+from suture.core.network.feature_axis import ENTERS, LEAVES, GraphError, bring_to_shape, reads_inputs
 from suture.data.inputs import join_inputs
 from suture.data.preprocess import Prepare
 from suture.data.samples import are_token_ids
@@ -343,6 +343,11 @@ _IN_PLACE = {
 }
 
 
+def retyped(dtype: torch.dtype | None, fn: Callable[[Tensor], Tensor]) -> torch.dtype | None:
+    """Return the type that ``half()``, ``double()`` and the like, as a function of tensors, make of a type."""
+    return None if dtype is None else fn(torch.empty(0, dtype=dtype)).dtype
+
+
 class EvaluationOnly(nn.Module):
     """A module that stays in evaluation mode, in which its ``__init__`` puts it."""
 
@@ -371,12 +376,16 @@ class Segment(EvaluationOnly):
     ) -> None:
         super().__init__()
         self.body, self.copies, self.dtype, self.order, self.fixed = body, copies, dtype, order, fixed
+        self.reads_inputs = reads_inputs(body)  #: whether it reads the inputs of its samples beside what passes
         nn.Module.train(self, False)
 
-    @property
-    def reads_inputs(self) -> bool:
-        """Whether it reads the inputs of its samples beside the tensor that passes."""
-        return reads_inputs(self.body)
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        """Bring the types that are written down along with the tensors."""
+        before, self.dtype = self.dtype, retyped(self.dtype, fn)
+        if before != self.dtype and isinstance(self.body, fx.GraphModule):
+            name_anew(self.body, lambda leaf: self.dtype if leaf == before else leaf)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def forward(self, x: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Map the tensor at one cut to the tensor at the next; ``inputs`` are those of the same samples.
@@ -392,7 +401,8 @@ class Segment(EvaluationOnly):
                 "these layers read masks or positions beside the tensor that passes; give those of the same samples: "
                 "suffix(x, network.inputs_after(cut, batch))"
             )
-        return call_body(self.body, given, inputs)
+        out: Tensor = self.body(given, inputs) if self.reads_inputs else self.body(given)
+        return out
 
 
 def _order(x: Tensor) -> tuple[int, ...] | None:
@@ -539,6 +549,13 @@ def code_of(body: nn.Module) -> object:
             code = re.sub(rf"\b{re.escape(name)}\b", stable_name(called), code)
     marks = [(node.name, mark) for node in body.graph.nodes for mark in (ENTERS, LEAVES) if mark in node.meta]
     return (code, marks)
+
+
+def name_anew(body: fx.GraphModule, anew: Callable[[Any], Any]) -> None:
+    """Put other constants into the code of a segment, as devices and types that graphs of ``torch.export`` name."""
+    for node in body.graph.nodes:
+        node.args, node.kwargs = fx.node.map_aggregate(node.args, anew), fx.node.map_aggregate(node.kwargs, anew)
+    body.recompile()
 
 
 def functions_of(body: nn.Module) -> Iterator[Callable[..., Any]]:

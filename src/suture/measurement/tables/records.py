@@ -56,7 +56,7 @@ def stitch_to_save(measurement: Measurement) -> tuple[Record | None, bytes]:
     content = to_safetensors(measurement.stitch)
     if not isinstance(trial.sender, Network):
         return None, content
-    return describe(measurement.stitched.seam.sides, content, trial.family, measurement.record), content
+    return describe(trial.seam.sides, content, trial.family, measurement.record), content
 
 
 def _identity(trial: Trial) -> Record:

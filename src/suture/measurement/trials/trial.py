@@ -32,6 +32,7 @@ from suture.common.seeds import digest
 from suture.common.validation import check_kind, check_whole
 from suture.core.activations.cache import Need
 from suture.core.network.network import Network
+from suture.core.plain import without_norms
 from suture.core.stitched import Seam, Stitched
 from suture.core.stitches import Stitch, stitch_for
 from suture.data import Samples
@@ -341,9 +342,10 @@ class Measurement:
     def stitched(self) -> Stitched:
         """The stitched network: raw images ``(n, C, H, W)`` to the receiver's outputs.
 
-        Raises ``NetworkError`` if the sender is noise.
+        BatchNorms of the measured ``stitch`` are folded into its map, so it agrees with that to rounding and no
+        training mode changes it. Raises ``NetworkError`` if the sender is noise.
         """
-        return Stitched(self.trial.seam, self.stitch, self.trial.family)
+        return Stitched(self.trial.seam, *without_norms(self.stitch, self.trial.family))
 
     def save(self, folder: str | Path) -> Path:
         """Write the stitched network, with its measurement, to a folder for ``load_stitched``; return the folder.
