@@ -22,13 +22,8 @@ import torch
 from suture.common.errors import DataError
 from suture.common.seeds import undisturbed
 from suture.common.validation import check_kind
-from suture.core.activations.cache import Activations, Need
-from suture.core.network.cuts import Cut
-from suture.core.network.network import Network
-from suture.core.stitched import check_pair
-from suture.data import Data, Samples
-from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
-from suture.measurement.indices.base import MOST, check_choice, comparable, positions
+from suture.measurement.indices import Index, LinearCKA, SamplesAs
+from suture.measurement.indices.base import check_choice
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
 from suture.measurement.sides import Arrays, are_arrays, sides_of_arrays
 from suture.measurement.tables.in_short import in_short
@@ -115,41 +110,15 @@ def compare(
     for each.
 
     Raises, before anything is computed, ``DataError`` for indices of one name, for 1 to 18 permutations, with which no
-    p is 0.05, for too few or too many images for an index, and for activations that memory cannot hold,
-    ``NetworkError`` if two networks have one name, are on two devices or read texts in other tokens, ``DeviceError`` if
-    the device is not there or has no room, and ``CutError`` if a network has no cut that is asked for.
+    p is 0.05, for too few or too many images for an index, and for activations that memory cannot hold; for arrays
+    that are of no numbers, not finite, constant, of one row, or of unequal numbers of rows, and for settings of
+    networks beside them; ``NetworkError`` if two networks have one name, are on two devices or read texts in other tokens, ``DeviceError`` if the
+    device is not there or has no room, and ``CutError`` if a network has no cut that is asked for.
     """
-    tell_networks_apart([a, b])
-    if device is not None:
-        a, b = a.to(device), b.to(device)
-    check_pair(a, b)
-    check_kind("data", data, Data, "data with a split to score: load_data(…)")
     methods = _methods(by)
     check_choice("samples_as", samples_as, SamplesAs)
     if permutations and permutations < _FEWEST:
         raise DataError(f"permutations={permutations}: give {_FEWEST} or more, below which no p is 0.05, or 0 for none")
-    sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
-    of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
-    for network in (a, b):
-        network.check_samples(of)
-    if (counted := _find_masked(of)) is not None:
-        if samples_as == "pixels":
-            _check_tokens(sides, counted, permutations)
-        elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts in sides for cut in cuts):
-            _check_filled(methods)
-    ours, theirs = ([cut.shape for cut in cuts] for _, cuts in sides)
-    for down, across, size in comparable(ours, theirs, samples_as):
-        for (network, side), chosen in zip(sides, (down, across), strict=True):
-            for cut in (side[i] for i in chosen):
-                shape = cut.shape if size is None else (cut.shape[0], *size)
-                count = positions(shape, samples_as)
-                for method in methods:
-                    method.check(_name(network, cut), len(of) * count, prod(shape) // count)
-    if activations is None:
-        activations = Activations(ram=physical_memory())
-    if activations.disk is None:
-        _check_room(sides, of)
-    rows = []
     with undisturbed():
         if are_arrays(a, b):
             foreign = {"data": data, "cuts": cuts, "sender_cuts": sender_cuts, "receiver_cuts": receiver_cuts}

@@ -12,7 +12,7 @@ from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations, Need
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
-from suture.core.stitched import check_one_device
+from suture.core.stitched import check_pair
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import positions
@@ -47,10 +47,12 @@ def sides_of_networks(
     tell_networks_apart([a, b])
     if device is not None:
         a, b = a.to(device), b.to(device)
-    check_one_device(a, b)
+    check_pair(a, b)
     check_kind("data", data, Data, "data with a split to score: load_data(…)")
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
+    for network in (a, b):
+        network.check_samples(of)
     if (counted := _find_masked(of)) is not None:
         if samples_as == "pixels":
             _check_tokens(sides, counted, permutations)
