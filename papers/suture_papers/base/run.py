@@ -35,9 +35,9 @@ from suture.extend import read_json as read
 from suture.extend import read_text as text
 from suture.extend import save_table as save
 from suture.extend import write_json as write
+from suture_papers.base.cells import QUICK, Tables
 from suture_papers.base.cells import TRIALS as MEASURED
-from suture_papers.base.cells import Tables
-from suture_papers.base.claims import NOT_MEASURED, READING, STITCHES, Decided, decide_all
+from suture_papers.base.claims import NOT_MEASURED, READING, STITCHES, Decided, decide_all, decide_by_recipe
 from suture_papers.base.quantities import rows_read
 from suture_papers.base.scale import TINY, Scale
 from suture_papers.base.study import Beside, Deferred, Part, Study, bases_of
@@ -79,7 +79,10 @@ class Result:
         if self.scale == TINY:
             raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
         if study not in self._decided:  # the screen and two pages ask for the same verdicts
-            made = tuple(map(self._doubt, decide_all(study.claims, self.tables)))
+            found = decide_by_recipe(study.claims, self.tables)
+            recipe = {claim: self._doubt(one) for claim, one in found.items()}
+            converged = map(self._doubt, decide_all(study.claims, self.tables))
+            made = tuple(replace(one, recipe=recipe.get(one.claim)) for one in converged)
             if self.before is not None and self.stands:
                 made = tuple(b if a.figure is None else a for a, b in zip(made, self.before.decide(study), strict=True))
             self._decided[study] = made
@@ -228,7 +231,7 @@ def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
     of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
     done = table.loc[table["status"] == "ok", "trial"].unique()
     losses = {key: store.record(TRIALS, key).get("validation_loss") for key in done}
-    published = (table["fit"] != str(scale.fit)) & ~of_baseline
+    published = ~table["fit"].isin([str(scale.fit), QUICK]) & ~of_baseline
     return table.assign(published=published, validation_loss=table["trial"].map(losses).astype("float64"))
 
 
