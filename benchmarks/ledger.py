@@ -68,7 +68,7 @@ ORDER = (
     *("bansal-2A-random", "bansal-5", "bansal-probe", "bansal-invariance", "bansal-fold"),
     *("bansal-3B", "bansal-3A", "smith-C2", "bansal-4"),  # if hours remain
 )
-"""What deserves a verdict first. Reports alone, and not in it: bansal-2B, -6, hernandez-3 and -copy, and paper scale."""
+"""What deserves a verdict first. Not in it are reports alone: bansal-2B, -6, hernandez-3, -copy, and paper scale."""
 
 
 def list_networks(study: str, scale: Scale) -> list[BaseModel]:

@@ -226,7 +226,7 @@ class Claim:
     def _say_wanted(self, figure: Figure, counted: bool) -> str:
         """Say how many networks would decide it, if they differ as those that were measured do.
 
-        They are new ones: to add networks until a claim is decided makes it wrong in 5.6 % of cases a side, unless the
+        They are new ones: to add networks until a claim is decided makes it wrong in 5.5 % of cases a side, unless the
         looks were declared (``benchmarks/evidence.py``).
         """
         bound = self.bound

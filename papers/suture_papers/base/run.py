@@ -5,6 +5,7 @@ networks and seams had better share a store.
 """
 
 import copy
+import hashlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -182,7 +183,8 @@ def run_study(
         if not plan:
             return {}
         table = run(plan, store=store, extend=True, until_converged=until_converged, **common)
-        return {MEASURED: _complete(table, scale, store)}
+        prefixes = hash_prefixes(plan)
+        return {MEASURED: _complete(table, scale, store).assign(prefix=table["trial"].map(prefixes))}
 
     measured = measure(())
     if untrained is not None:
@@ -221,6 +223,28 @@ def _plan(part: Deferred, networks: Iterable[Network], study: Study, near: Colle
     planned = [replace(trial, study=study.id) for trial in part.make(*map(declare, networks))]
     again = [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) in near]
     return planned + [replace(trial, seed=seed) for trial in again for seed in range(1, STITCHES) if not trial.seed]
+
+
+def hash_prefixes(plan: Iterable[Trial]) -> dict[str, str]:
+    """Return by the key of each trial a hash of what its sender is up to its cut; empty for noise.
+
+    Networks that differ behind a cut alone are one sender there: a network that learned something in one layer and the
+    one that it started from. Trials keep the sender's own name and key.
+    """
+    known: dict[tuple[int, str], str] = {}
+    found = {}
+    for trial in plan:
+        if not isinstance(trial.sender, Network):
+            found[trial.key] = ""
+            continue
+        place = (id(trial.sender), trial.sender_cut)
+        if place not in known:
+            hashed = hashlib.sha256()
+            for name, tensor in trial.sender.upto(trial.sender_cut).state_dict().items():
+                hashed.update(f"{name} {tensor.dtype}".encode() + tensor.cpu().numpy().tobytes())
+            known[place] = hashed.hexdigest()[:20]
+        found[trial.key] = known[place]
+    return found
 
 
 def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:

@@ -6,8 +6,9 @@ makes 0.8 of it, as ``suture.onset`` has both; a trend is monotone at Spearman's
 know nothing if the trait's score is at most ``CHANCE`` per cent: twice the 10 % of ten classes, and
 half of the least that a trained carrier shows.
 
-A fit into a receiver that never learned a class either finds a way to it or does not, from pair to pair, so what is
-claimed of such a class is counted (``Claim.counts``). So is an order of four or five cuts, of which ρ takes few values.
+A fit into a receiver that never learned a class either finds a way to it or does not, from pair to pair. So what is
+claimed of a class that should not be named, or of where it appears, is counted (``Claim.counts``). So is an order of
+four or five cuts, of which ρ takes few values.
 """
 
 from dataclasses import replace
@@ -144,7 +145,6 @@ def _claim_recovered(where: Where, way: str) -> Claim:
         ours=True,
         paper="able to correctly identify cars, after sufficient training",
         roles=ROLES[where.fit_data],
-        counts=True,
     )
 
 
@@ -202,7 +202,6 @@ def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
                     ours=True,
                     paper=paper,
                     roles=of_sender,
-                    counts=True,
                 ),
                 Claim(
                     *(localised, source, step, "≥", STEP),

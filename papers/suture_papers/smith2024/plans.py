@@ -109,9 +109,13 @@ def plan_without_digits(scale: Scale) -> list[Part]:
 
 def plan_reversed(scale: Scale) -> list[Part]:
     """Plan every kind into Digit, and Digit into every kind, before Layer 1; two of these at every cut."""
-    ways = [(f"resnet18 {kind}", DIGIT, CUTS[:1]) for kind in COLOURS]
-    ways += [(DIGIT, f"resnet18 {kind}", CUTS if kind in GAINING else CUTS[:1]) for kind in COLOURS if kind != "digit"]
-    return [part for *ends, cuts in ways for part in _plan_published(scale, *ends, Correlated(), cuts)]
+    made: list[Part] = []
+    for kind in COLOURS:
+        made += _plan_published(scale, f"resnet18 {kind}", DIGIT, Correlated(), CUTS[:1])
+    for kind in COLOURS:
+        cuts: Sequence[str] = CUTS if kind in GAINING else CUTS[:1]
+        made += _plan_published(scale, DIGIT, f"resnet18 {kind}", Correlated(), cuts) if kind != "digit" else []
+    return made
 
 
 def plan_to_itself(scale: Scale) -> list[Part]:

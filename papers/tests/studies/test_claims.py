@@ -220,7 +220,8 @@ def test_what_is_all_alike_is_known_no_finer_than_a_network_has_images() -> None
     for threshold, said in ((0.4, "reproduced"), (0.3, "undecided"), (0.0, "undecided")):
         found = Claim("it is less", "section 1", Mean("penalty"), "≤", threshold).decide(table)
         assert found.figure is not None
-        assert (found.verdict, found.counted, found.figure.high) == (said, False, pytest.approx(0.368, abs=1e-3))
+        assert (found.verdict, found.counted) == (said, False)
+        assert found.figure.high == pytest.approx(0.368, abs=1e-3)
     algebra = Claim("it is so", "section 1", Mean("penalty"), "≤", 0.0, exact=True)
     assert algebra.decide(table).verdict == "reproduced"
 
