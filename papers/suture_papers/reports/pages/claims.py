@@ -231,7 +231,7 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
         return ""
     once = pd.concat([table.reindex(columns=_TOOK) for table in tables]).drop_duplicates("trial")
     said = f"{len(once):,} trials, {clock(float(once['seconds'].sum()))} of one thread"
-    with_prefix = once[once["prefix"].fillna("") != ""]
+    with_prefix = once[once["prefix"].notna() & (once["prefix"] != "")]
     repeats = int(with_prefix.duplicated(_TOOK[3:]).sum())
     said += f", of which {repeats} repeat another of an equal sender" if repeats else ""
     failed = int((once["status"] == "failed").sum())
