@@ -120,7 +120,7 @@ def test_the_summary_counts_experiments_and_claims() -> None:
     made = page({"bansal-a": good, "bansal-b": bad, "bansal-c": None, "smith-d": good}, studies)
     assert cells(made, "[bansal2021](bansal2021")[1:] == ["3", "2", "1", "1", "0", "0", "0", "1"]
     assert cells(made, "| all |")[1:] == ["4", "3", "1", "1", "0", "1", "0", "1"]
-    assert "Of 4 experiments 3 were run. Their 4 claims: 1 reproduced, 1 not reproduced, 0 undecided, 2 report" in made
+    assert "Of 4 experiments 3 were run. Their 4 claims, when converged: 1 reproduced, 1 not reproduced, 0 undecided, 2 report" in made
 
 
 def test_an_experiment_is_shown_by_the_claim_that_decides_it() -> None:
@@ -178,10 +178,11 @@ def test_an_experiment_that_was_not_run_says_so() -> None:
         "",
         "",
         "",
+        "",
         "not run",
     ]
     made = study_page(TEMPLATE, needy, {"bansal-x": None})
-    assert cells(made, CLAIM.statement)[3:] == ["", "≤ 3 pp", "not run"]
+    assert cells(made, CLAIM.statement)[3:] == ["", "≤ 3 pp", "", "not run"]
     assert "**Not run** at small scale: it needs ImageNet." in made
     assert "- Needs ImageNet.\n- It differs." in made
 
