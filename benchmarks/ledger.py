@@ -58,16 +58,17 @@ PAGES = (
     "zoo table papers/results/small/networks.parquet --page docs/papers/zoo.md",
 )
 ORDER = (
-    *("smith-4.1", "smith-1c", "smith-4.2", "smith-4.2-noise", "smith-C1", "smith-C5"),
-    *("oxford-control", "oxford-4.3b", "oxford-4.1-mlp", "oxford-4.1-cnn", "oxford-4.2", "oxford-4.3a"),
-    *("oxford-alone", "oxford-4.4-fig5", "oxford-6.1", "oxford-6.2"),
-    *("bansal-2A", "bansal-2A-random", "bansal-5", "bansal-2A-disjoint", "bansal-3A", "bansal-4", "bansal-probe"),
-    *("bansal-invariance", "bansal-fold", "bansal-2C", "bansal-3B"),
-    *("hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-random-both", "hernandez-random-receiver"),
-    *("hernandez-random-sender", "hernandez-copy", "hernandez-triangle"),
-    *("bansal-9", "bansal-3C", "bansal-7", "oxford-4.4-fig6", "smith-C2"),
+    "oxford-4.2",  # the blind control: what the special layer adds
+    *("smith-C1", "smith-4.2", "smith-C5", "smith-4.1", "smith-4.2-noise", "smith-1c"),  # verdicts by the recipe
+    *("oxford-4.1-mlp", "oxford-4.1-cnn", "oxford-4.3a", "oxford-alone", "oxford-control"),
+    *("hernandez-triangle", "hernandez-random-both", "hernandez-random-sender", "hernandez-random-receiver"),
+    *("hernandez-2", "hernandez-2d"),
+    *("oxford-4.3b", "oxford-4.4-fig5", "oxford-6.1", "oxford-6.2", "oxford-4.4-fig6"),
+    *("bansal-2A-disjoint", "bansal-2C", "bansal-7", "bansal-9", "bansal-3C", "bansal-8", "bansal-2A"),
+    *("bansal-2A-random", "bansal-5", "bansal-probe", "bansal-invariance", "bansal-fold"),
+    *("bansal-3B", "bansal-3A", "smith-C2", "bansal-4"),  # if hours remain
 )
-"""What needs a GPU is not in it: bansal-2B, -6 and -8, and paper scale."""
+"""What deserves a verdict first. Not in it are reports alone: bansal-2B, -6, hernandez-3, -copy, and paper scale."""
 
 
 def list_networks(study: str, scale: Scale) -> list[BaseModel]:

@@ -51,9 +51,11 @@ EPOCHS = (40, 80, 160)
 WIDTHS = {"0.25": "resnet18 w0.25", "1": R18, "2": "resnet18 w2"}
 SELF_STITCHED = (("1", "0.25"), ("0.25", "1"), ("1", "2"))  #: pairs whose receiver is stitched to itself, too
 KERNELS = (1, 3, 5, 7, 9)
+SMALL_KERNELS = KERNELS[:2]  #: at small scale
 FROZEN = ("B.4", "section 6")
 SIMCLR = "simclr classifier"
 FOLDED = ("myrtle", "vgg19 digit", "mlp", R18)
+LATER = ("layer2.1", "layer3.1", "layer4.1")  #: ends of stages behind the first third of ResNet-18
 STAGE_ENDS = ("layer1.1", "layer2.1", "layer3.1")
 _STAGES, _TOKENS = r"stages\.\d+(\.blocks\.\d+)?", r"blocks\.\d+"
 _READ = 10_000  #: training images that a network's memory is tried on
@@ -146,7 +148,8 @@ def plan_kernels(scale: Scale) -> list[Part]:
     """Plan bansal-4."""
     cuts = {PAPER: BLOCKS, TINY: STAGE_ENDS[-1:]}.get(scale.name, STAGE_ENDS)
     settings: dict[str, Any] = {"cuts": cuts, "published": paper_fit_of(scale), "seeds": pair_in_circle(scale, R18)}
-    return [p for k in KERNELS for p in plan_curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
+    kernels = SMALL_KERNELS if scale.name == SMALL else KERNELS
+    return [p for k in kernels for p in plan_curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
 
 
 # --- section 5 --------------------------------------------------------------------------------------------------------
@@ -200,7 +203,8 @@ def _plan_senders(
     parts: list[Part] = []
     for sender in senders:
         published = scale.published(PUBLISHED) if sender == sampled else None
-        parts += plan_curves(scale, sender, receiver, data, published=published, **settings)
+        pairs = {"seeds": pair_in_circle(scale, sender, receiver)} | settings
+        parts += plan_curves(scale, sender, receiver, data, published=published, **pairs)
     return parts
 
 
@@ -208,8 +212,9 @@ def plan_labels(scale: Scale) -> list[Part]:
     """Plan bansal-3A, a sender of as many steps on right labels, and the labels memorised without any right one."""
     senders = [f"{R18} {kind}" for kind in LABELS]
     noisy = [scale.base(senders[-1], seed) for seed in scale.seeds(senders[-1])]
+    kept = senders if scale.name != SMALL else senders[:-1]
     return [
-        *_plan_senders(scale, senders, R18, data_of(scale), senders[0]),
+        *_plan_senders(scale, kept, R18, data_of(scale), senders[0]),
         *plan_curves(scale, SAME, R18, data_of(scale), names=(SAME, R18)),
         *(
             plan_accuracy(f"{one.name}, {one.seed}", one, one.samples.first(min(_READ, len(one.samples))), one.seed)
@@ -238,16 +243,17 @@ def plan_epochs(scale: Scale) -> list[Part]:
 
 
 def plan_widths(scale: Scale) -> list[Part]:
-    """Plan bansal-3C."""
+    """bansal-3C; at small scale of 0.25 and 1 times the width."""
     data, published = data_of(scale), scale.published(PUBLISHED)
     parts: list[Part] = []
     for a, b in permutations(WIDTHS, 2):
-        cuts = ("layer?.1",) if "2" in (a, b) and scale.name == SMALL else BLOCKS
+        if scale.name == SMALL and "2" in (a, b):
+            continue
         sampled = published if (a, b) == ("1", "0.25") else None
         settings: dict[str, Any] = {"seeds": pair_few_seeds(scale, WIDTHS[a], WIDTHS[b]), "published": sampled}
         if (a, b) in SELF_STITCHED:
             settings["controls"] = (controls.itself,)
-        parts += plan_curves(scale, WIDTHS[a], WIDTHS[b], data, cuts=cuts, **settings)
+        parts += plan_curves(scale, WIDTHS[a], WIDTHS[b], data, **settings)
     return parts
 
 
@@ -257,24 +263,27 @@ def plan_section_6_cka(scale: Scale) -> list[Part]:
     own, itself = scale.data("cifar10", Subset(5_000)), (controls.itself,)
     return [
         *plan_curves(scale, f"{R18} 25000 samples", FEW, own, controls=itself, published=paper_fit_of(scale)),
-        *plan_similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data),
+        *(plan_similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data) if scale.name != SMALL else ()),
+        *plan_similarities(scale, R18, R18, data, seeds=pair_in_circle(scale, R18)),
         *plan_similarities(scale, FEW, f"{R18} 25000 samples", data),
         *plan_similarities(scale, f"{R18} epoch 80", f"{R18} epoch 160", data, seeds=runs),
     ]
 
 
 def plan_fine_tuning(scale: Scale) -> list[Part]:
-    """Plan bansal-8: no plain trials, and at small scale three cuts."""
+    """bansal-8: no plain trials; at small scale three cuts of ResNet-18, in disjoint pairs, since its senders are
+    untrained."""
     again: Fit = _TRAINED_ANEW if scale.name == PAPER else scale.published(_REDRAWN)
 
     def redrawn(trial: Trial) -> Trial:
         return baselines.retrained(controls.untrained_sender(trial), fit=again)
 
-    cuts = find_blocks(_STAGES, 23, 12) if scale.name == SMALL else find_blocks(_STAGES)
     both: tuple[Control, ...] = (controls.untrained_sender, redrawn)
-    parts = plan_curves(
-        scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both, published=paper_fit_of(scale)
-    )
+    settings: dict[str, Any] = {"also": both, "published": paper_fit_of(scale), "cuts": find_blocks(_STAGES)}
+    name = "resnet164" if scale.name != SMALL else R18
+    if scale.name == SMALL:
+        settings |= {"cuts": LATER, "seeds": pair_in_circle(scale, R18), "alike": False}
+    parts = plan_curves(scale, name, name, data_of(scale), **settings)
     return [Deferred(part.bases, partial(_keep_controls, part)) for part in parts]
 
 
@@ -318,7 +327,7 @@ def plan_probes(scale: Scale) -> list[Part]:
     return [
         *plan_curves(
             *(scale, R18, R18, data_of(scale)),
-            also=(baselines.linear_probe,),
+            also=(baselines.linear_probe, baselines.plugged),
             published=paper_fit_of(scale),
             seeds=pair_in_circle(scale, R18),
         )

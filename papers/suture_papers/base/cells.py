@@ -14,8 +14,11 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.extend import EXACT, SIDE
+from suture.fits import Quick
+from suture_papers.recipes import RECIPES
 
 _OTHER = 500
+QUICK = str(Quick())
 TRIALS, SIMILARITIES, COMPLEXITIES, NETWORKS, FOLDS = "trials", "similarities", "complexities", "networks", "folds"
 
 Tables = Mapping[str, pd.DataFrame]
@@ -42,8 +45,10 @@ def number_pair(sender: int, receiver: int, alike: bool = True) -> int:
 class Where:
     """A selection of a table's rows by names, or patterns such as ``"layer4*|fc"``; an empty one selects any.
 
-    ``control`` is the exact label, empty for plain trials; ``fit`` is ``default``, ``published`` (a paper's recipe),
-    ``any``, or a pattern of the fit as the table spells it. ``sender_depth`` and ``receiver_depth`` are ranges, both
+    ``control`` is the exact label, empty for plain trials; ``fit`` is ``default`` (of cells that have none, ``Quick``,
+    which finds less), ``published`` (a paper's recipe,
+    whatever its length), ``recipe`` (one at the length that its paper states), ``any``, or a pattern of the fit as the
+    table spells it. ``sender_depth`` and ``receiver_depth`` are ranges, both
     ends included.
     """
 
@@ -94,6 +99,8 @@ class Where:
             mask &= table["score"] == self.score
             if self.fit in ("default", "published"):
                 mask &= table["published"] == (self.fit == "published")
+            elif self.fit == "recipe":
+                mask &= table["fit"].isin([str(recipe) for recipe in RECIPES.values()])  # another length is spelled out
             elif self.fit != "any":
                 mask &= _match(table["fit"], self.fit)
         if "control" in table:
@@ -108,6 +115,9 @@ class Where:
             low, high = getattr(self, name)
             if (low, high) != (0.0, 1.0):
                 mask &= (table[name] >= low - EXACT) & (table[name] <= high + EXACT)
+        if self.table == TRIALS and self.fit == "default" and (quick := mask & (table["fit"] == QUICK)).any():
+            cells = pd.MultiIndex.from_frame(table[["network_seed", *(name for name in _CELL if name in table)]])
+            mask &= ~quick | ~cells.isin(cells[mask & ~quick])
         if not mask.any():
             raise DataError(f"no row of {self.table} is {self}")
         return table[mask]

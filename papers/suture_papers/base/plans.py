@@ -56,12 +56,21 @@ def pair_in_circle(scale: Scale, sender: str, receiver: str = "") -> list[Pair]:
     """Pair each seed with the next one, round in a circle: no network twice on one side.
 
     Five networks of one kind make five pairs, which are independent only if one side of them is untrained: else each
-    network is in two of them, and the interval over networks is a quarter too wide or more.
+    network is in two of them, and the interval is 1.6 times that of five disjoint pairs (benchmarks/evidence.py); two
+    circles have less (``in_circles``).
     """
     starts, ends = scale.seeds(sender), scale.seeds(receiver or sender)
     if len(ends) == 1:
         return [(starts[0], ends[0])]
     return [(seed, ends[(i + 1) % len(ends)]) for i, seed in enumerate(starts)][: len(ends)]
+
+
+def in_circles(seeds: Sequence[int], steps: Sequence[int] = (1, 2)) -> list[Pair]:
+    """Join each of some networks of one kind to those so many places on, round in circles.
+
+    Two circles of five have intervals of 0.8 times the width of one, all twenty pairs of 0.7 (benchmarks/evidence.py).
+    """
+    return [(seed, seeds[(i + step) % len(seeds)]) for step in steps for i, seed in enumerate(seeds)]
 
 
 def rename(network: Network, name: str) -> Network:

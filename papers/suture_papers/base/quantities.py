@@ -14,8 +14,8 @@ for all cuts together.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from math import isclose, isfinite
-from typing import ClassVar, Literal, final
+from math import isfinite
+from typing import ClassVar, Literal, TypeVar, final
 
 import numpy as np
 import pandas as pd
@@ -24,9 +24,10 @@ from scipy import stats
 
 from suture.common.errors import DataError
 from suture.extend import Average, average_numbered, say_count
-from suture_papers.base.cells import Condition, Tables, Where, join_by_cut
+from suture_papers.base.cells import TRIALS, Condition, Tables, Where, join_by_cut
 
 LEVEL = 0.95
+Q = TypeVar("Q")
 
 DIVISOR_IS_0 = "what it is divided by is 0"  #: why a ratio has no figure
 NOTHING_THERE = "so there is nothing to measure"  #: why what presupposes something has none
@@ -56,7 +57,7 @@ class Figure:
     networks: int
     level: float = LEVEL
     deciding: tuple[float, ...] = ()  #: of an extreme, the means whose intervals its ends are of
-    rigid: bool = False  #: whether one of these means is of numbers that are all alike
+    alike: tuple[bool, bool] = (False, False)  #: whether the low and the high end are of numbers that are all alike
     spread: float = float("nan")
 
     @property
@@ -66,8 +67,8 @@ class Figure:
 
     @property
     def all_alike(self) -> bool:
-        """Whether all gave the same number, so that its interval is that number."""
-        return self.decides and isclose(self.low, self.high, rel_tol=1e-9, abs_tol=1e-12)
+        """Whether all gave the same number, which has no spread to make an interval of."""
+        return all(self.alike) or (self.decides and self.low == self.high)
 
     @property
     def units(self) -> str:
@@ -75,7 +76,7 @@ class Figure:
         said = say_count(self.pairs, "pair") + (f" of {self.networks} networks" if self.networks != self.pairs else "")
         if self.level != LEVEL and self.decides:
             said = f"{said}, at {100 * self.level:.3g} %"
-        return f"{said}, one end of a cut where all are alike" if self.rigid and not self.all_alike else said
+        return f"{said}, one end of a cut where all are alike" if any(self.alike) and not self.all_alike else said
 
     def clip(self, low: float, high: float) -> "Figure":
         """Return the same figure with its interval cut to the possible values."""
@@ -98,8 +99,9 @@ def share_of(holds: "pd.Series[bool]", level: float = LEVEL) -> Figure:
 def figure_of(average: Average, level: float) -> Figure:
     """Return a mean with its t interval."""
     reach = average.reach(level)
-    value, spread = average.value, _spread_of(average)
-    return Figure(value, value - reach, value + reach, average.pairs, average.networks, level, spread=spread)
+    value, spread, alike = average.value, _spread_of(average), average.variance == 0
+    ends = value - reach, value + reach
+    return Figure(value, *ends, average.pairs, average.networks, level, alike=(alike, alike), spread=spread)
 
 
 def _spread_of(average: Average) -> float:
@@ -139,6 +141,16 @@ def rows_read(quantity: object) -> Iterator[Where]:
         yield from (where for own in fields(quantity) for where in rows_read(getattr(quantity, own.name)))
     elif isinstance(quantity, tuple):
         yield from (where for one in quantity for where in rows_read(one))
+
+
+def with_fit(quantity: Q, fit: str) -> Q:
+    """Return the same quantity of trials by another fit, where it reads those of the default one."""
+    if isinstance(quantity, Where):
+        return replace(quantity, fit=fit) if (quantity.table, quantity.fit) == (TRIALS, "default") else quantity
+    if is_dataclass(quantity) and not isinstance(quantity, type):
+        changed = {own.name: with_fit(getattr(quantity, own.name), fit) for own in fields(quantity) if own.init}
+        return type(quantity)(**changed)
+    return tuple(with_fit(one, fit) for one in quantity) if isinstance(quantity, tuple) else quantity  # type: ignore[return-value]
 
 
 class PerUnit(Quantity):
@@ -230,9 +242,10 @@ class Extreme(Quantity):
             low = high = float("nan")
         pairs, networks = (min(getattr(mean, name) for mean in means) for name in ("pairs", "networks"))
         ends = (-high, -low) if self.smallest else (low, high)
-        deciding, rigid = (sign * lower.value, sign * upper.value), 0 in (lower.variance, upper.variance)
+        deciding, alike = (sign * lower.value, sign * upper.value), (lower.variance == 0, upper.variance == 0)
         spread = max(map(_spread_of, (largest, lower, upper)))
-        return Figure(sign * largest.value, *ends, pairs, networks, level, deciding, rigid, spread)
+        alike = alike[::-1] if self.smallest else alike
+        return Figure(sign * largest.value, *ends, pairs, networks, level, deciding, alike, spread)
 
     def of_pairs(self, tables: Tables) -> "pd.Series[float]":
         """Return each pair's own extreme."""
@@ -495,6 +508,30 @@ class Ratio(PerUnit):
         if not under.dropna().empty and (under.dropna() == 0).all():
             raise DataError(DIVISOR_IS_0)
         return over / under.where(under != 0)
+
+
+@final
+@dataclass(frozen=True)
+class WaysThatHold(PerUnit):
+    """In how many ways all of several statements hold, pair by pair: each way has parts that are ``(low, part, high)``.
+
+    A part that a pair lacks holds of nothing, so pairs that lack one have no number.
+    """
+
+    ways: tuple[tuple[tuple[float, "Quantity", float], ...], ...]
+
+    def read(self, tables: Tables) -> "pd.Series[float]":
+        """Return the numbers, by pair. Raises ``DataError`` if a part is not of pairs, or the tables lack it."""
+        held = []
+        for way in self.ways:
+            numbers = [part.of_pairs(tables) for _, part, _ in way]
+            each = pd.concat([own for own in numbers if own is not None], axis=1, join="inner").dropna()
+            if len(each.columns) < len(way):
+                raise DataError("a statement is not of pairs of networks, so it cannot be counted")
+            held.append(
+                each.ge([low for low, _, _ in way]).all(axis=1) & each.le([high for *_, high in way]).all(axis=1)
+            )
+        return pd.concat(held, axis=1, join="inner").sum(axis=1).astype("float64")
 
 
 @final

@@ -5,6 +5,7 @@ should share a store.
 """
 
 import copy
+import hashlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -35,9 +36,9 @@ from suture.extend import read_json as read
 from suture.extend import read_text as text
 from suture.extend import save_table as save
 from suture.extend import write_json as write
+from suture_papers.base.cells import QUICK, Tables
 from suture_papers.base.cells import TRIALS as MEASURED
-from suture_papers.base.cells import Tables
-from suture_papers.base.claims import NOT_MEASURED, READING, STITCHES, Decided, decide_all
+from suture_papers.base.claims import NOT_MEASURED, READING, STITCHES, Decided, decide_all, decide_by_recipe
 from suture_papers.base.quantities import rows_read
 from suture_papers.base.scale import TINY, Scale
 from suture_papers.base.study import Beside, Deferred, Part, Study, bases_of
@@ -79,7 +80,10 @@ class Result:
         if self.scale == TINY:
             raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
         if study not in self._decided:  # the screen and two pages ask for the same verdicts
-            made = tuple(map(self._doubt, decide_all(study.claims, self.tables)))
+            found = decide_by_recipe(study.claims, self.tables)
+            recipe = {claim: self._doubt(one) for claim, one in found.items()}
+            converged = map(self._doubt, decide_all(study.claims, self.tables))
+            made = tuple(replace(one, recipe=recipe.get(one.claim)) for one in converged)
             if self.before is not None and self.stands:
                 made = tuple(b if a.figure is None else a for a, b in zip(made, self.before.decide(study), strict=True))
             self._decided[study] = made
@@ -179,7 +183,8 @@ def run_study(
         if not plan:
             return {}
         table = run(plan, store=store, extend=True, until_converged=until_converged, **common)
-        return {MEASURED: _complete(table, scale, store)}
+        prefixes = hash_prefixes(plan)
+        return {MEASURED: _complete(table, scale, store).assign(prefix=table["trial"].map(prefixes))}
 
     measured = measure(())
     if untrained is not None:
@@ -220,6 +225,28 @@ def _plan(part: Deferred, networks: Iterable[Network], study: Study, near: Colle
     return planned + [replace(trial, seed=seed) for trial in again for seed in range(1, STITCHES) if not trial.seed]
 
 
+def hash_prefixes(plan: Iterable[Trial]) -> dict[str, str]:
+    """Return by the key of each trial a hash of what its sender is up to its cut; empty for noise.
+
+    Networks that differ behind a cut alone are one sender there: a network that learned something in one layer and the
+    one that it started from. Trials keep the sender's own name and key.
+    """
+    known: dict[tuple[int, str], str] = {}
+    found = {}
+    for trial in plan:
+        if not isinstance(trial.sender, Network):
+            found[trial.key] = ""
+            continue
+        place = (id(trial.sender), trial.sender_cut)
+        if place not in known:
+            hashed = hashlib.sha256()
+            for name, tensor in trial.sender.upto(trial.sender_cut).state_dict().items():
+                hashed.update(f"{name} {tensor.dtype}".encode() + tensor.cpu().numpy().tobytes())
+            known[place] = hashed.hexdigest()[:20]
+        found[trial.key] = known[place]
+    return found
+
+
 def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
     """Add columns that tell the papers' fits from the default one and from those of baselines, and validation losses.
 
@@ -228,7 +255,7 @@ def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
     of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
     done = table.loc[table["status"] == "ok", "trial"].unique()
     losses = {key: store.record(TRIALS, key).get("validation_loss") for key in done}
-    published = (table["fit"] != str(scale.fit)) & ~of_baseline
+    published = ~table["fit"].isin([str(scale.fit), QUICK]) & ~of_baseline
     return table.assign(published=published, validation_loss=table["trial"].map(losses).astype("float64"))
 
 

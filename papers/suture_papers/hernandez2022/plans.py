@@ -10,10 +10,20 @@ from itertools import permutations, product
 from suture import Data, Network
 from suture.core.stitches import Conv, Stitch, stitch_for
 from suture.extend import Control
-from suture.fits import LeastSquares
+from suture.fits import LeastSquares, Quick
 from suture_papers import recipes
 from suture_papers.base.cells import number_pair
-from suture_papers.base.plans import BLOCKS, FitAtSeams, Joined, Joining, Pair, find_cuts, pair_in_circle, plan_pair
+from suture_papers.base.plans import (
+    BLOCKS,
+    FitAtSeams,
+    Joined,
+    Joining,
+    Pair,
+    find_cuts,
+    in_circles,
+    pair_in_circle,
+    plan_pair,
+)
 from suture_papers.base.scale import PAPER, SMALL, TINY, Scale
 from suture_papers.base.study import Deferred, Part
 from suture_papers.training import TrainingTask
@@ -128,16 +138,19 @@ def plan_triangles(scale: Scale, published: bool = True) -> list[Part]:
         for first, second in pairs:
             start, end = (first, second) if place <= other else (second, first)
             both = published and (scale.name == PAPER or place < other)
-            made.append(_plan_pair(scale, (a, start), (b, end), both))
+            cuts = STAGE_ENDS if scale.name == SMALL else BLOCKS
+            made.append(_plan_pair(scale, (a, start), (b, end), both, cuts))
     return made
 
 
 def plan_diagonals(scale: Scale) -> list[Part]:
-    """Plan equal shapes, all ordered pairs of their networks, beside the unequal ones of hernandez-2."""
+    """Plan equal shapes beside the unequal ones of hernandez-2: at small scale their networks in two circles."""
     cuts = STAGE_ENDS if scale.name == SMALL else BLOCKS
     made = plan_triangles(scale, published=scale.name == PAPER)
+    seeds = scale.seeds(name_of(SHAPES[0]))
     for shape in _shapes_of(scale):
-        for start, end in permutations(scale.seeds(name_of(SHAPES[0]))[: 2 if scale.name == PAPER else None], 2):
+        circles = (1, 2) if shape == SHAPES[0] else (1,)  # the second shape's are those of hernandez-triangle
+        for start, end in in_circles(seeds, circles) if scale.name == SMALL else permutations(seeds[:2], 2):
             made.append(_plan_pair(scale, (shape, start), (shape, end), scale.name == PAPER, cuts))
     return made
 
@@ -173,10 +186,31 @@ def plan_larger(scale: Scale) -> list[Part]:
 
 
 def plan_untrained(scale: Scale, control: Control, trained: bool = False) -> list[Part]:
-    """Plan ResNet-18 → ResNet-18 with a control in place of every trial; with ``trained``, the trials beside it."""
+    """Plan ResNet-18 → ResNet-18 with a control in place of every trial; with ``trained``, the trials beside it.
+
+    At small scale it is ResNet(1,1,1,1), by ``Quick`` at every cell and by the default fit at the four corners; the
+    trained trials are those of hernandez-triangle.
+    """
+    if scale.name == SMALL:
+        return _plan_small_untrained(scale, control, trained)
     pairs = pair_in_circle(scale, "resnet18")
     made = _plan_resnets(scale, "resnet18", "resnet18", pairs, (control,), alike=trained)
     return made + (_plan_resnets(scale, "resnet18", "resnet18", pairs) if trained else [])
+
+
+def _plan_small_untrained(scale: Scale, control: Control, trained: bool) -> list[Part]:
+    name, every, made = name_of(SHAPES[1]), cross(scale), list[Part]()
+    ends = cross(scale, ("layer1", "layer4"))
+    for place, (start, end) in enumerate(pair_in_circle(scale, name)):
+        bases = (scale.base(name, start), scale.base(name, end))
+        runs = [FitAtSeams(Quick(), every, (control,), only=True), FitAtSeams(scale.fit, ends, (control,), only=True)]
+        if place == 0:
+            recipe = scale.published(recipes.hernandez2022, whole=True)
+            runs.append(FitAtSeams(recipe, every, (control,), only=True))
+        made.append(plan_pair(number_pair(start, end, trained), bases, data_of(scale), runs))
+        if trained:
+            made.append(plan_pair(number_pair(start, end), bases, data_of(scale), [FitAtSeams(scale.fit, every)]))
+    return made
 
 
 def plan_copies(scale: Scale) -> list[Part]:

@@ -50,16 +50,17 @@ def _on_cifar10(
 def _resnets() -> Iterator[Entry]:
     ids = (
         "bansal-2A bansal-2A-random bansal-5 bansal-4 bansal-probe bansal-invariance bansal-fold bansal-3A bansal-3C "
-        "bansal-6 hernandez-2 hernandez-2d hernandez-3 hernandez-copy hernandez-random-both hernandez-random-receiver "
-        "hernandez-random-sender"
+        "bansal-6 bansal-7 bansal-8 hernandez-2 hernandez-2d hernandez-3 hernandez-copy"
     )
     yield _on_cifar10("resnet18", _R18, "fast", _FIVE, ids, _QUARTER)
     widths = "zoo:resnet,blocks=(2,2,2,2),width="
-    yield _on_cifar10("resnet18 w0.25", f"{widths}4", "fast", _FIVE, "bansal-3C bansal-7", _QUARTER)
-    yield _on_cifar10("resnet18 w0.5", f"{widths}8", "fast", _THREE, "bansal-2A", _QUARTER)
-    yield _on_cifar10("resnet18 w2", f"{widths}32", "fast", _THREE, "bansal-2A bansal-3C bansal-7", _WIDE, epochs=10)
+    yield _on_cifar10("resnet18 w0.25", f"{widths}4", "fast", _FIVE, "bansal-3C", _QUARTER)
+    yield _on_cifar10("resnet18 w0.5", f"{widths}8", "fast", _FIVE, "bansal-2A", _QUARTER)
+    yield _on_cifar10("resnet18 w2", f"{widths}32", "fast", _THREE, "bansal-2A", _WIDE, epochs=10)
     source = "zoo:resnet,blocks=(1,1,1,1),width=16"
-    yield _on_cifar10("resnet(1,1,1,1)", source, "fast", _FIVE, "hernandez-2 hernandez-2d hernandez-triangle", _QUARTER)
+    ids = "hernandez-2 hernandez-2d hernandez-triangle hernandez-random-both hernandez-random-receiver "
+    ids += "hernandez-random-sender"
+    yield _on_cifar10("resnet(1,1,1,1)", source, "fast", _FIVE, ids, _QUARTER)
     source, said = "zoo:resnet,blocks=(3,4,6,3),width=16", "quarter width, 4 epochs of a faster recipe for 164"
     yield _on_cifar10("resnet34", source, "fast", (10,), "hernandez-3", said, epochs=4)
 
@@ -68,7 +69,7 @@ def _others() -> Iterator[Entry]:
     said = "half width, 16 epochs of a faster recipe for 205"
     yield _on_cifar10("myrtle", "zoo:myrtle,width=32", "fast", _FIVE, "bansal-2A bansal-fold", said)
     said = "half width, 4 epochs of a faster recipe for 164"
-    yield _on_cifar10("resnet164", "zoo:resnet164,width=8", "fast", _TWO, "bansal-2A bansal-8", said, epochs=4)
+    yield _on_cifar10("resnet164", "zoo:resnet164,width=8", "fast", _TWO, "bansal-2A", said, epochs=4)
     said = "64 wide for 768, 4 heads for 12, half depth, on CIFAR-10 for CIFAR-5m"
     yield _on_cifar10("vit", "zoo:vit,dim=64,depth=6,heads=4", "fast-vit", _TWO, "bansal-2A", said)
     said = "quarter width, 16 epochs, SGD for LARS; its last layer is random"
@@ -126,9 +127,9 @@ def _oxford_cifar() -> Iterator[Entry]:
     ids = "oxford-4.2 oxford-4.3a"
     yield _on_cifar10("cnn no trucks B", _CNN, "oxford-small", later, ids, _BATCH, variants=without)
     said = "batch 128 at 100 times the rate for batch 4, at most 20 epochs: at lower rates fc1 alone learns no trucks"
-    for layer in ("fc1", "fc2", "fc3"):
-        kept: dict[str, Any] = {"start": "cnn no trucks A", "parts": Parts(trained=(layer,))}
-        yield _on_cifar10(f"cnn trucks in {layer}", _CNN, "oxford-small-retrained", _FIVE, "oxford-4.2", said, **kept)
+    for name, layers in (*((one, (one,)) for one in ("fc1", "fc2", "fc3")), ("convolutions", ("conv1", "conv2"))):
+        kept: dict[str, Any] = {"start": "cnn no trucks A", "parts": Parts(trained=layers)}
+        yield _on_cifar10(f"cnn trucks in {name}", _CNN, "oxford-small-retrained", _FIVE, "oxford-4.2", said, **kept)
 
 
 def _oxford_mnist() -> Iterator[Entry]:

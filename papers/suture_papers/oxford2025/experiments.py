@@ -32,7 +32,6 @@ from suture_papers.oxford2025 import claims, plans, simplicity, specialists
 from suture_papers.oxford2025.alone import ALONE
 from suture_papers.oxford2025.claims import (
     ALTERED,
-    LOOSE,
     LOWER,
     NARROW,
     ON_CARS,
@@ -43,7 +42,7 @@ from suture_papers.oxford2025.claims import (
     WIDE,
     WITHOUT,
 )
-from suture_papers.oxford2025.plans import DENSE, DIGITS, SIMPLE
+from suture_papers.oxford2025.plans import DIGITS, SIMPLE
 
 _CONTROL = "the control of section 3, two untrained networks, is a study of its own: oxford-control"
 _SAMPLE = (
@@ -116,19 +115,19 @@ STUDIES: tuple[Study, ...] = (
         "Cars as cats, in MLPs",
         "Does a stitched network inherit that one of its halves was taught to call cars cats?",
         "section 4.1",
-        partial(plans.plan_inherited, network="mlp", seams=(("block5.relu", None),)),
+        partial(plans.plan_inherited, network="mlp", seams=plans.MIDDLE),
         claims.claim_inherited("mlp", recovered=False),
         (_draw_bars(_MLP, ON_CARS),),
         ("the paper does not say which labels fit the stitch: both are run", _CONTROL),
-        (_SAMPLE,),
+        (_WHOLE,),
     ),
     Study(
         "oxford-4.1-cnn",
         "Cars as cats, in CNNs",
         "Does the confusion of cars with cats lie in the convolutions or in the fully connected layers?",
         "section 4.1",
-        partial(plans.plan_inherited, network="cnn", seams=(DENSE, ("pool2", plans.NARROW))),
-        (*claims.claim_inherited("cnn", recovered=True, cut=WIDE), *claims.claim_narrow()),
+        plans.plan_both_inherited,
+        (claims.claim_one_set(), *claims.claim_inherited("cnn", recovered=True, cut=WIDE), *claims.claim_narrow()),
         (
             _draw_bars(_CNN, ON_CARS, WIDE, "1×1 convolution and linear layer"),
             _draw_bars(_CNN, ON_CARS, "pool2", "1×1 convolution alone"),
@@ -138,15 +137,20 @@ STUDIES: tuple[Study, ...] = (
             "beside the paper's stitch, a 1×1 convolution and a linear layer, a 1×1 convolution alone",
             _CONTROL,
         ),
-        (_SAMPLE,),
+        (_WHOLE,),
     ),
     Study(
         "oxford-4.2",
         "Locating the layer that knows trucks",
         "Does truck accuracy jump at the cut behind the one layer that was trained on trucks?",
         "section 4.2, figure 2",
-        partial(plans.plan_located, senders=plans.SPECIAL),
-        (*claims.claim_located("fc1", "2a"), *claims.claim_located("fc2", "2b"), *claims.claim_located("fc3", "2c")),
+        plans.plan_special,
+        (
+            *claims.claim_located("fc1", "2a"),
+            *claims.claim_located("fc2", "2b"),
+            *claims.claim_located("fc3", "2c"),
+            *claims.claim_blind(),
+        ),
         tuple(_draw_trucks(f"cnn trucks in {layer}", f"trucks in {layer}") for layer in ("fc1", "fc2", "fc3")),
         (
             _LINE,
@@ -154,7 +158,8 @@ STUDIES: tuple[Study, ...] = (
             "“comparable” is read as more than half of the sender's truck accuracy; the other classes are reports",
             _CONTROL,
         ),
-        (_SAMPLE,),
+        (_WHOLE,),
+        tables=(TRIALS, NETWORKS),
     ),
     Study(
         "oxford-4.3a",
@@ -169,7 +174,7 @@ STUDIES: tuple[Study, ...] = (
             "two fits of the stitch: with trucks among the images, and without",
             _CONTROL,
         ),
-        (_SAMPLE,),
+        (_WHOLE,),
     ),
     Study(
         "oxford-4.3b",
@@ -178,10 +183,10 @@ STUDIES: tuple[Study, ...] = (
         "section 4.3, figure 3b",
         plans.plan_distributed,
         claims.claim_opposite(),
-        (_draw_sides(PAIRED, "fitted on paired digits"), _draw_sides(LOOSE, "fitted on digits at random")),
+        (_draw_sides(PAIRED, "fitted on paired digits"),),
         (
             "cuts lie behind pool1, pool2 and the ReLU of fc1 and fc2",
-            "stitches are fitted on digits of the picture's class, as in the paper's listing, and on digits at random",
+            "stitches are fitted on digits of the picture's class, as in the paper's listing",
             "the stitch of high capacity is one linear map from pool2 to the flattened vector",
             _CONTROL,
         ),
@@ -247,7 +252,7 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         ("one linear map from pool2 to the flattened vector",),
-        (_SAMPLE,),
+        (_WHOLE,),
         weak=("stacked cnn *",),
     ),
     Study(

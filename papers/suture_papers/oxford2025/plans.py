@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from suture import Data, Network, Trial
 from suture.core.stitches import Conv, FullLinear
@@ -22,12 +23,20 @@ from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait, confuses, knows
 from suture.measurement.trials.controls import untrained_both
 from suture_papers.base.cells import COMPLEXITIES
-from suture_papers.base.plans import ACCURACY, Joined, Pair, pair_in_circle, plan_complexities, plan_curves
+from suture_papers.base.plans import (
+    ACCURACY,
+    Joined,
+    Pair,
+    pair_in_circle,
+    plan_accuracy,
+    plan_complexities,
+    plan_curves,
+)
 from suture_papers.base.scale import SMALL, TINY, Scale
 from suture_papers.base.study import Beside, Deferred, Made, Part
 from suture_papers.complexity import Complexity, GradientNorm, GzipSize, MeanSharpness, WorstSharpness, complexity
 from suture_papers.recipes import oxford2025 as PUBLISHED
-from suture_papers.variants import BlackedOut, Decorrelated, Grey3, Relabelled, Without
+from suture_papers.variants import BlackedOut, Grey3, Relabelled, Without
 
 CARS, CATS, TRUCKS = "automobile", "cat", "truck"
 OTHERS = "accuracy on the other nine"
@@ -35,7 +44,9 @@ DIGITS, PICTURES = "stacked cnn digits", "stacked cnn pictures"
 SIMPLE, COMPLEX = "resnet18 simple", "resnet18 complex"
 
 NARROW = Conv(batchnorm=False)
+MIDDLE: tuple[Joined, ...] = (("block5.relu", None),)
 MAPS: tuple[Joined, ...] = (("pool1", NARROW), ("pool2", NARROW))
+BLIND, IN_CONV, RECEIVER = "cnn no trucks A", "cnn trucks in convolutions", "cnn no trucks B"
 SPECIAL = ("cnn trucks in fc1", "cnn trucks in fc2", "cnn trucks in fc3")
 LINE: tuple[Joined, ...] = (*MAPS, ("fc1_relu", None), ("fc2_relu", None), ("fc3_relu", None))
 STACKED: tuple[Joined, ...] = LINE[:-1]
@@ -91,8 +102,36 @@ def plan_inherited(scale: Scale, network: str, seams: Sequence[Joined]) -> list[
         data = scale.data("cifar10", *variants)
         scores = (Accuracy(), knows(data, CARS), trait_of_others(data, CARS), confuses(data, CARS, CATS))
         for sender, receiver in ((network, blind), (blind, network)):
-            parts += plan_seams(scale, sender, receiver, data, seams, scores, range(len(seams)))
+            parts += plan_seams(scale, sender, receiver, data, seams, scores, range(len(seams)), every=True)
     return parts
+
+
+def plan_both_inherited(scale: Scale) -> list[Part]:
+    """Plan 4.1 of CNNs, beside MLPs: the paper's two statements are of one set of labels."""
+    cnns = plan_inherited(scale, "cnn", (DENSE, ("pool2", NARROW)))
+    return cnns + plan_inherited(scale, "mlp", MIDDLE)
+
+
+def plan_special(scale: Scale) -> list[Part]:
+    """Plan 4.2: each special layer, the network without any, and what one with special convolutions knows by itself.
+
+    A network with trucks in one layer is the blind one before that layer, so the blind sender at every cut says what
+    the layer adds.
+    """
+    data = scale.data("cifar10")
+    scores = (Accuracy(), knows(data, TRUCKS), trait_of_others(data, TRUCKS))
+    trucks = data.score.take(
+        torch.where(data.score.labels == data.classes.index(TRUCKS))[0], f"{data.score.name} {TRUCKS}"
+    )
+    seams = (*LINE, DENSE)
+    return [
+        *plan_located(scale, SPECIAL),
+        *plan_seams(scale, BLIND, RECEIVER, data, seams, scores, range(len(seams)), every=True),
+        *(
+            plan_accuracy(f"{IN_CONV}, {seed}", scale.base(IN_CONV, seed), trucks, seed)
+            for seed in scale.seeds(IN_CONV)
+        ),
+    ]
 
 
 def plan_located(scale: Scale, senders: Sequence[str]) -> list[Part]:
@@ -104,27 +143,23 @@ def plan_located(scale: Scale, senders: Sequence[str]) -> list[Part]:
         for sender in senders:
             seams = (*LINE, DENSE)
             sample = range(len(seams)) if not variants else ()
-            parts += plan_seams(scale, sender, "cnn no trucks B", data, seams, scores, sample)
+            parts += plan_seams(scale, sender, RECEIVER, data, seams, scores, sample, every=True)
     return parts
 
 
-def sides_of(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data]:
-    """Return MNIST-CIFAR scored on both sides, on digits alone, on pictures alone; fitted on paired digits or not."""
+def sides_of(scale: Scale) -> tuple[Data, Data, Data]:
+    """Return MNIST-CIFAR scored on both sides, on digits alone, on pictures alone; fitted on paired digits."""
     whole = scale.data("mnist+cifar10")
-    fitted = vary(whole, Decorrelated()) if decorrelated else whole
     scored = (whole, vary(whole, BlackedOut("cifar10")), vary(whole, BlackedOut("mnist")))
-    both, digits, pictures = (replace(fitted, name=whole.name, score=data.score) for data in scored)
+    both, digits, pictures = (replace(whole, score=data.score) for data in scored)
     return both, digits, pictures
 
 
 def plan_distributed(scale: Scale) -> list[Part]:
     """Plan 4.3b: a network of digits into one of pictures, scored on either side; pictures into pictures beside it."""
     parts = list[Part]()
-    for decorrelated in (False, True):
-        for data in sides_of(scale, decorrelated):
-            sample = () if decorrelated else range(len(STACKED))
-            seams = (*STACKED, HIGH) if not decorrelated else STACKED
-            parts += plan_seams(scale, DIGITS, PICTURES, data, seams, sample=sample, every=True)
+    for data in sides_of(scale):
+        parts += plan_seams(scale, DIGITS, PICTURES, data, (*STACKED, HIGH), sample=range(len(STACKED)), every=True)
     alike = pair_in_circle(scale, PICTURES)
     return parts + plan_seams(scale, PICTURES, PICTURES, sides_of(scale)[2], STACKED, seeds=alike)
 
@@ -210,12 +245,11 @@ def plan_controlled(scale: Scale) -> list[Part]:
     """Plan untrained into untrained, at the seams of 4.1 to 4.3 and 6.1, fitted on the true labels of all classes."""
     data = scale.data("cifar10")
     scores, untrained = (Accuracy(), knows(data, CARS), knows(data, TRUCKS)), (untrained_both,)
-    middle: tuple[Joined, ...] = (("block5.relu", None),)
     line, stacked = (*LINE, DENSE), (*STACKED, HIGH)
     parts = list[Part]()
     settings: dict[str, Any] = {"instead": untrained, "every": True}
-    parts += plan_seams(scale, "mlp", "mlp cars as cats", data, middle, scores, (0,), **settings)
-    parts += plan_seams(scale, "cnn", "cnn no trucks B", data, line, scores, range(len(line)), **settings)
+    parts += plan_seams(scale, "mlp", "mlp cars as cats", data, MIDDLE, scores, (0,), **settings)
+    parts += plan_seams(scale, "cnn", RECEIVER, data, line, scores, range(len(line)), **settings)
     for side in sides_of(scale)[1:]:
         parts += plan_seams(scale, DIGITS, PICTURES, side, stacked, sample=range(len(STACKED)), **settings)
     return parts

@@ -89,7 +89,7 @@ def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
 def _interval(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    if figure.all_alike:
+    if figure.all_alike and not figure.low < figure.high:
         return f"none: all alike ({figure.units})"
     if not figure.decides:
         return f"none of {figure.units}"

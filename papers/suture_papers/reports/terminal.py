@@ -23,15 +23,15 @@ def written(figure: Figure | None, unit: str = "") -> str:
     """Return a figure with its interval: ``1.4 pp [0.9, 1.9]``; the value alone if the seeds are too few for one.
 
     All three have the same digits, and as many as tell the ends of the interval apart; millions are in the unit. Seeds
-    that all gave the same leave no interval to be written, and are no certainty: ``0.0 % (all alike)``.
+    that all gave the same are no certainty, whether or not there is a bound: ``0.0 % (all alike)``.
     """
     if figure is None:
         return ""
-    shown = [figure.value, *((figure.low, figure.high) if figure.decides and not figure.all_alike else ())]
+    shown = [figure.value, *((figure.low, figure.high) if figure.decides and figure.low < figure.high else ())]
     millions = 1e6 <= max(map(abs, shown)) < 1e9
     value, *ends = _alike([one / 1e6 for one in shown] if millions else shown)
     unit = f"{'M' * millions}{unit}"
-    interval = " (all alike)" if figure.all_alike else f" [{ends[0]}, {ends[1]}]" if ends else ""
+    interval = (f" [{ends[0]}, {ends[1]}]" if ends else "") + " (all alike)" * figure.all_alike
     return f"{value}{f' {unit}' if unit else ''}{interval}"
 
 
@@ -213,7 +213,15 @@ def decided_record(one: Decided) -> Record:
         "level": None if figure is None or not known else figure.level,
         "verdict": one.verdict,
         "reason": one.reason,
+        "recipe": _recipe_record(one),
     }
+
+
+def _recipe_record(one: Decided) -> Record | None:
+    """Return the figure and the verdict by the paper's recipe; none if that was not measured."""
+    if one.recipe is None or one.recipe.figure is None:
+        return None
+    return {"value": one.recipe.figure.value, "pairs": one.recipe.figure.pairs, "verdict": one.recipe.verdict}
 
 
 def claim_record(claim: Claim) -> Record:

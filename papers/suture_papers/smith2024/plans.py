@@ -38,6 +38,7 @@ COLOURS: dict[str, Variant] = {
     "colour-only": ColourOnly(),
 }
 DIGIT = "resnet18 digit"
+GAINING = ("correlated", "colour")  #: into which Digit gains "for particular layers" (section 4.3)
 RANKED = CUTS[1:3]  #: the cuts before Layers 2 and 3
 SCALES = (0.02, 0.5)  #: of the noise, beside the default
 STITCHES = 5  #: seeds of stitches at features.2 of VGG19
@@ -61,7 +62,7 @@ def _plan_published(
     cuts: Sequence[str] = CUTS,
     controls: Sequence[Control] = (),
 ) -> list[Deferred]:
-    """Plan curves on a variant of MNIST, every other cut of the first pair by the published fit too."""
+    """Plan curves on a variant of MNIST, by the default and by the published fit."""
     return plan_curves(
         scale,
         sender,
@@ -70,7 +71,8 @@ def _plan_published(
         cuts=cuts,
         controls=controls,
         published=scale.published(recipes.smith2024, whole=True),
-        sample=range(0, len(cuts), 2),
+        sample=range(len(cuts)),
+        every=True,
         seeds=pair_seeds(scale, sender, receiver)[: 1 if scale.name == TINY else None],
     )
 
@@ -106,10 +108,14 @@ def plan_without_digits(scale: Scale) -> list[Part]:
 
 
 def plan_reversed(scale: Scale) -> list[Part]:
-    """Plan every kind into Digit, and Digit into every kind, before Layer 1."""
-    ways = [(f"resnet18 {kind}", DIGIT) for kind in COLOURS]
-    ways += [(DIGIT, f"resnet18 {kind}") for kind in COLOURS if kind != "digit"]
-    return [part for ends in ways for part in _plan_published(scale, *ends, Correlated(), CUTS[:1])]
+    """Plan every kind into Digit, and Digit into every kind, before Layer 1; two of these at every cut."""
+    made: list[Part] = []
+    for kind in COLOURS:
+        made += _plan_published(scale, f"resnet18 {kind}", DIGIT, Correlated(), CUTS[:1])
+    for kind in COLOURS:
+        cuts: Sequence[str] = CUTS if kind in GAINING else CUTS[:1]
+        made += _plan_published(scale, DIGIT, f"resnet18 {kind}", Correlated(), cuts) if kind != "digit" else []
+    return made
 
 
 def plan_to_itself(scale: Scale) -> list[Part]:
@@ -122,21 +128,28 @@ def plan_to_itself(scale: Scale) -> list[Part]:
 
 
 def plan_noise(scale: Scale) -> list[Part]:
-    """Plan clustered noise of three scales into the Digit network, labelled as Correlated is."""
+    """Plan clustered noise into every network, labelled as its own data is; Digit as Correlated, by three scales."""
     controls: tuple[Control, ...] = (clustered_noise, *(partial(clustered_noise, scale=size) for size in SCALES))
-    return list(_plan_alone(scale, DIGIT, Correlated(), controls, scale.published(recipes.smith2024_noise, whole=True)))
+    published = scale.published(recipes.smith2024_noise, whole=True)
+    made: list[Part] = list(_plan_alone(scale, DIGIT, Correlated(), controls, published))
+    for kind, variant in COLOURS.items():
+        if kind != "digit":
+            made += _plan_alone(scale, f"resnet18 {kind}", variant, (clustered_noise,), published)
+    return made
 
 
 def _plan_alone(
     scale: Scale, name: str, on: Variant, controls: Sequence[Control], published: Fit | None
 ) -> list[Deferred]:
-    """Plan controls of networks that need no other, in place of the plain trials; published ones at every other cut."""
+    """Plan controls of networks that need no other, in place of the plain trials, by the default and published fits.
+
+    Of several controls the published fit takes the first.
+    """
     data, made = scale.data("mnist", on), list[Deferred]()
     for seed in scale.seeds(name):
         runs = [FitAtSeams(scale.fit, join_at(scale, CUTS), controls, only=True)]
-        if published is not None and (seed == scale.seeds(name)[0] or scale.name == PAPER):
-            sample = CUTS if scale.name == PAPER else CUTS[::2]
-            runs.append(FitAtSeams(published, join_at(scale, sample), controls, only=True))
+        if published is not None:
+            runs.append(FitAtSeams(published, join_at(scale, CUTS), controls[:1], only=True))
         made.append(plan_pair(seed, (scale.base(name, seed),), data, runs))
     return made
 

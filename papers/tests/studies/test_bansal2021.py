@@ -9,7 +9,7 @@ from suture.common.errors import CheckpointError, DataError, SutureError
 from suture.core.folding import foldable_cuts
 from suture.core.network.network import Network
 from suture.data import Samples, load_data
-from suture.fits import Converged, Logistic
+from suture.fits import Converged, Logistic, Random
 from suture.measurement.indices import linear_cka
 from suture_papers.bansal2021 import STUDIES, pretrained
 from suture_papers.bansal2021.folds import compare_outputs, fold_at_each_cut
@@ -257,7 +257,8 @@ def test_at_the_papers_scale_every_seam_is_fitted_by_the_papers_recipe_too():
         (part, *_) = study.plan(scale_named("paper", stand_in))
         trials = part.make(a, b)
         kinds = {label: {str(t.fit) for t in trials if t.control == label} for label in {t.control for t in trials}}
-        probed = {"linear probe": {str(Logistic())}} if name == "probe" else {}
+        beside = {"linear probe": {str(Logistic())}, "plugged in": {str(Random())}}
+        probed = beside if name == "probe" else {}
         untrained = {"untrained sender": both} if name == "2A-random" else {}
         assert kinds == {"": both} | probed | untrained, name
         told = {(t.sender.name, t.seam, t.control, str(t.fit)) for t in trials}

@@ -190,9 +190,53 @@ def test_an_end_of_a_cut_where_all_are_alike_says_so() -> None:
     other = line.assign(penalty=[-8.0, 9.0, 1.0, -6.0, -12.0])
     claim = Claim("it is more", "section 1", Extreme((AtCuts("penalty"),), smallest=True), ">", 0.0, unit="")
     found = claim.decide({TRIALS: pd.concat([still, other])})
-    assert found.verdict == "not reproduced"
+    assert (found.verdict, found.counted) == ("not reproduced", True)  # of none of the five pairs
     assert found.figure is not None
     assert found.figure.units == "5 pairs, one end of a cut where all are alike"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((0.0,) * 5, "undecided"),  # at least 48 % of pairs: 0.025 ** (1 / 5)
+        ((0.0,) * 10, "reproduced"),  # 69 %
+        ((60.0,) * 5, "not reproduced"),  # at most 52 %
+        ((0.0, 0.0, 0.0, 0.0, 60.0), "undecided"),  # 28 to 99.5 %
+        ((0.0, 60.0, 55.0, 50.0, 60.0, 50.0), "not reproduced"),  # at most 64 %
+    ],
+)
+def test_fits_that_find_a_class_or_do_not_are_counted(numbers: tuple[float, ...], said: Verdict) -> None:
+    """By a table of Clopper & Pearson's, against two thirds of pairs; t would decide the first on a width of 0."""
+    claim = Claim("none is found", "section 1", PlantedUnits(numbers), "≤", 5.0, unit="%", counts=True)
+    found = claim.decide({})
+    assert (found.verdict, found.counted) == (said, True)
+    assert found.figure is not None
+    assert not found.figure.decides
+
+
+def test_what_is_all_alike_is_known_no_finer_than_a_network_has_images() -> None:
+    """Of 1,000 images that agree, one more differs with a probability of at most 1 - 0.025 ** (1 / 1000), 0.37 %."""
+    table = {TRIALS: rows(0.0).assign(penalty=0.0, n=1000)}
+    for threshold, said in ((0.4, "reproduced"), (0.3, "undecided"), (0.0, "undecided")):
+        found = Claim("it is less", "section 1", Mean("penalty"), "≤", threshold).decide(table)
+        assert found.figure is not None
+        assert (found.verdict, found.counted) == (said, False)
+        assert found.figure.high == pytest.approx(0.368, abs=1e-3)
+    algebra = Claim("it is so", "section 1", Mean("penalty"), "≤", 0.0, exact=True)
+    assert algebra.decide(table).verdict == "reproduced"
+
+
+def test_looks_are_declared_and_each_takes_its_share_of_the_error() -> None:
+    """At 97.8 % t is 3.66 with four degrees of freedom (of a table of t: 3.75 at 98 %)."""
+    for n, said in ((5, "undecided"), (6, "undecided"), (8, "reproduced")):
+        claim = Claim("it is so", "1", PlantedUnits(tuple(np.tile([-0.4, 0.4], n)[:n] - 0.6)), "≤", 0.0, looks=(5, 8))
+        found = claim.decide({})
+        assert found.verdict == said, n
+        assert found.figure is not None
+        assert found.figure.level == pytest.approx(0.978)
+    assert Claim("it is so", "1", PlantedUnits((-2.0, 1.0, 3.0, 2.0, 1.0)), "≤", 0.0, unit="", looks=(5, 8)).decide(
+        {}
+    ).reason == ("the next look is at 8 networks")
 
 
 def test_what_is_undecided_for_want_of_stitches_is_stitched_again() -> None:

@@ -32,7 +32,7 @@ def result(
     """A trial for each pair of networks, of 100 s, with three stitches."""
     rows = [
         {"status": "ok", "score": "accuracy", "published": False, "control": "", "unit": "fraction", "penalty": value}
-        | {"network_seed": i, "trial": f"{trial}{i}", "seconds": 100.0, "sender": "A", "receiver": "B"}
+        | {"n": 10_000, "network_seed": i, "trial": f"{trial}{i}", "seconds": 100.0, "sender": "A", "receiver": "B"}
         | {"sender_cut": "a", "receiver_cut": "a", "fit_data": "f", "stitch": "Conv()", "seed": seed}
         | {"fit": "Converged()", "converged": True, "versions": f"Converged {version}"}
         for i, value in enumerate(penalties)
@@ -72,7 +72,7 @@ def test_a_claim_has_its_figure_interval_seeds_and_verdict(
     """Intervals by hand: 4.303 × s / √3, with s = 0.2, 0.1 and 1; shares from a table of Clopper & Pearson's."""
     made = study_page(TEMPLATE, study(CLAIM), {"bansal-x": result(*penalties)})
     ours = f"{ours}; holds of {share} of pairs; {fits} fits converged"
-    assert cells(made, CLAIM.statement) == [CLAIM.statement, "section 4", "at most 3 pp", ours, "≤ 3 pp", verdict]
+    assert cells(made, CLAIM.statement) == [CLAIM.statement, "section 4", "at most 3 pp", ours, "≤ 3 pp", "", verdict]
 
 
 def test_thresholds_say_whose_they_are_and_their_margin() -> None:
@@ -89,6 +89,7 @@ def test_a_report_is_no_verdict_and_another_fit_is_named() -> None:
     assert cells(made, "a report")[3:] == [
         "1.00 pp (all alike), 3 pairs; 9 fits converged (fit: published)",
         "",
+        "",
         "report",
     ]
 
@@ -96,7 +97,7 @@ def test_a_report_is_no_verdict_and_another_fit_is_named() -> None:
 def test_what_has_no_figure_is_not_measured() -> None:
     lacking = Claim("of others", "section 4", Mean("penalty", Where(sender="Z")), "≤", 3.0)
     made = study_page(TEMPLATE, study(lacking), {"bansal-x": result(1.0, 1.0, 1.0)})
-    assert cells(made, "of others")[3:] == ["", "≤ 3 pp", "not measured"]
+    assert cells(made, "of others")[3:] == ["", "≤ 3 pp", "", "not measured"]
 
 
 def test_bars_in_names_do_not_part_cells() -> None:
@@ -119,7 +120,7 @@ def test_the_summary_counts_experiments_and_claims() -> None:
     made = page({"bansal-a": good, "bansal-b": bad, "bansal-c": None, "smith-d": good}, studies)
     assert cells(made, "[bansal2021](bansal2021")[1:] == ["3", "2", "1", "1", "0", "0", "0", "1"]
     assert cells(made, "| all |")[1:] == ["4", "3", "1", "1", "0", "1", "0", "1"]
-    assert "Of 4 experiments 3 were run. Their 4 claims: 1 reproduced, 1 not reproduced, 0 undecided, 2 report" in made
+    assert "Of 4 experiments 3 were run. Their 4 claims, when converged: 1 reproduced, 1 not reproduced, 0 undecided, 2 report" in made
 
 
 def test_an_experiment_is_shown_by_the_claim_that_decides_it() -> None:
@@ -128,12 +129,12 @@ def test_an_experiment_is_shown_by_the_claim_that_decides_it() -> None:
     made = paper_page(PAPER, "bansal2021", {"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax, strict), of_another])
     assert "smith-y" not in made
     assert cells(made, "[bansal-x](")[1] == "≤ 0.5 pp"
-    assert cells(made, "[bansal-x](")[-2:] == ["≤ 0.5 pp", "**not reproduced**"]
+    assert cells(made, "[bansal-x](")[-3:] == ["≤ 0.5 pp", "", "**not reproduced**"]
     made = paper_page(PAPER, "bansal2021", {"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax)])
     assert cells(made, "[bansal-x](")[-1] == "**reproduced**"
     barely, surely = (replace(CLAIM, statement=f"≤ {pp:g} pp", threshold=pp) for pp in (4.74, 3.0))
     made = paper_page(PAPER, "bansal2021", {"bansal-x": result(4.9, 5.0, 5.1)}, [study(barely, surely)])
-    assert cells(made, "[bansal-x](")[-2:] == ["≤ 3 pp", "**not reproduced**"]
+    assert cells(made, "[bansal-x](")[-3:] == ["≤ 3 pp", "", "**not reproduced**"]
 
 
 def test_the_page_of_an_experiment_opens_with_its_verdict_and_folds_its_tables() -> None:
@@ -177,10 +178,11 @@ def test_an_experiment_that_was_not_run_says_so() -> None:
         "",
         "",
         "",
+        "",
         "not run",
     ]
     made = study_page(TEMPLATE, needy, {"bansal-x": None})
-    assert cells(made, CLAIM.statement)[3:] == ["", "≤ 3 pp", "not run"]
+    assert cells(made, CLAIM.statement)[3:] == ["", "≤ 3 pp", "", "not run"]
     assert "**Not run** at small scale: it needs ImageNet." in made
     assert "- Needs ImageNet.\n- It differs." in made
 

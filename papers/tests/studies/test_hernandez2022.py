@@ -20,7 +20,7 @@ from suture.measurement.trials.trial import Trial
 from suture.zoo.models import resolve
 from suture_papers import Study, scale_named
 from suture_papers.base.cells import Tables, Where, number_pair
-from suture_papers.base.claims import Decided
+from suture_papers.base.claims import Decided, decide_by_recipe
 from suture_papers.base.contrasts import Above, ByDepth, Contrast, ShareOfAxis, ShareOfLower
 from suture_papers.base.quantities import PerUnit
 from suture_papers.base.scale import PAPER, SCALES, SMALL, Scale, stand_in
@@ -50,7 +50,7 @@ def matrix(unit: int, accuracy: Accuracy, depths: Sequence[float] = QUARTERS, **
     """The rows of one pair of networks, whose accuracy is a function of the depths of sender and receiver."""
     row = {"study": "hernandez", "status": "ok", "score": "accuracy", "unit": "fraction", "control": "", "seed": 0}
     row |= {"sender": "resnet18", "receiver": "another resnet18", "stitch": "Conv()", "fit": DEFAULT}
-    row |= {"fit_data": "cifar10/fit", "score_data": "cifar10/score", "network_seed": unit}
+    row |= {"fit_data": "cifar10/fit", "score_data": "cifar10/score", "network_seed": unit, "n": 5_000}
     row |= {"sender_score": 0.9, "receiver_score": 0.9, "representation_error": 1.0, **columns}
     row["published"] = row["fit"] != DEFAULT
     cells = [
@@ -119,10 +119,16 @@ def test_triangles_are_late_minus_early_by_each_fit() -> None:
         one for one in unequal(triangle(0.6, 0.5), depths=(0.25, 1.0), fit=PUBLISHED) if one["sender"].iloc[0] == FIRST
     ]
     found = decided("hernandez-2", *by_default, *by_published)
-    assert values(found) == [35.0, 100.0, 35.0, 10.0, 0.0, 10.0, 35.0, 35.0, 10.0]
-    told = ["reproduced", "reproduced", "reported", "reproduced", "not reproduced", *["reported"] * 4]
+    assert values(found) == [35.0, 100.0, 35.0, 35.0, 35.0, 10.0]
+    told = ["reproduced", "reproduced", *["reported"] * 4]
     assert [one.verdict for one in found] == told
-    assert [one.figure.networks for one in found if one.figure] == [5] * 9
+    assert [one.figure.networks for one in found if one.figure] == [5] * 6
+    tables = {"trials": pd.concat([*by_default, *by_published])}
+    recipe = decide_by_recipe(study("hernandez-2").claims, tables).values()
+    assert [(one.verdict, round(one.figure.value, 9)) for one in recipe if one.figure] == [
+        ("reproduced", 10.0),
+        ("not reproduced", 0.0),
+    ]
 
 
 def test_triangles_by_stage_count_the_cuts_of_one_stage_together() -> None:
@@ -345,11 +351,11 @@ def test_the_papers_scale_has_all_256_ordered_pairs_of_16_shapes() -> None:
     assert all("width=64" in source for pair in shapes for source in pair)
 
 
-def test_every_block_meets_every_block_without_a_batchnorm() -> None:
+def test_every_end_of_a_stage_meets_every_other_without_a_batchnorm() -> None:
     trials = [t for t in planned("hernandez-2", Scale(SMALL, stand_in)) if str(t.fit) == "Converged()"]
     sender, receiver = (trials[0].sender.name, trials[0].receiver.name)
     assert (sender, receiver) == ("resnet18", "resnet(1,1,1,1)")
-    assert len({(t.sender_cut, t.receiver_cut) for t in trials}) == len(trials) == 8 * 4
+    assert len({(t.sender_cut, t.receiver_cut) for t in trials}) == len(trials) == 4 * 4
     families = {type(t.family): t.family for t in trials}
     assert set(families) == {Conv, StridedConv, UpsampledConv}
     assert not any(family.batchnorm for family in families.values())  # type: ignore[attr-defined]
@@ -379,6 +385,22 @@ def test_untrained_networks_take_the_place_of_every_trained_one() -> None:
     for role in ("both", "receiver", "sender"):
         trials = planned(f"hernandez-random-{role}", scale_named("tiny"))
         assert {trial.control for trial in trials} == {f"untrained {role}"}
+
+
+def test_small_controls_are_quick_at_every_cell_and_converged_at_the_corners() -> None:
+    trials = planned("hernandez-random-sender", Scale(SMALL, stand_in))
+    cells = {fit: {t.seam for t in trials if str(t.fit) == fit} for fit in ("Quick()", "Converged()")}
+    assert {fit: len(own) for fit, own in cells.items()} == {"Quick()": 16, "Converged()": 4}
+    assert cells["Converged()"] < cells["Quick()"]
+
+
+def test_where_the_default_fit_was_made_quick_is_not_read() -> None:
+    """Quick gives 0.3 at every cell, the default fit 0.5 at the corners: 4 of 16 cells."""
+    quick = matrix(0, lambda a, b: 0.3, fit="Quick()").assign(published=False)
+    full = matrix(0, lambda a, b: 0.5, (0.25, 1.0))
+    rows = {"trials": pd.concat([quick, full], ignore_index=True)}
+    assert len(Where().select(rows)) == 16
+    assert Where().select(rows)["stitched"].mean() == pytest.approx((4 * 0.5 + 12 * 0.3) / 16)
 
 
 def test_equal_shapes_come_beside_the_very_trials_of_unequal_ones() -> None:

@@ -28,7 +28,7 @@ oxford-control oxford-alone
 smith-4.1 smith-1c smith-4.2 smith-4.2-noise smith-C1 smith-C5 smith-C2
 """
 #: Those of which the list says to report, and claims nothing that a threshold could decide.
-REPORTS = {"hernandez-3", "hernandez-copy", "oxford-6.1", "oxford-6.2"}
+REPORTS = {"bansal-2B", "bansal-6", "hernandez-3", "hernandez-copy", "oxford-6.1", "oxford-6.2"}
 #: One of each paper, with trials and a table beside them where the paper has such: these run by default.
 SMALLEST = ("bansal-5", "hernandez-random-sender", "oxford-6.2", "smith-4.2")
 RUN = pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from suture.extend import clock
 from suture_papers.base.cells import TRIALS
 from suture_papers.base.claims import (
     ENOUGH,
+    LOOKS,
     MARGIN,
     NEAR,
     NOT_MEASURED,
@@ -31,6 +32,7 @@ from suture_papers.base.claims import (
     Verdict,
     verdict_of,
 )
+from suture_papers.base.quantities import LEVEL
 from suture_papers.base.run import Result
 from suture_papers.base.study import PAPERS, Study
 from suture_papers.ledger import LEDGER
@@ -42,7 +44,12 @@ Results = Mapping[str, Result | None]
 _VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", REPORTED, NOT_MEASURED)
 _WORDS = {"reproduced": "**reproduced**", "not reproduced": "**not reproduced**", REPORTED: "report"}
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
-_HEADS = ("claim", "where in the paper", "the paper's value", "our value", "threshold", "verdict")
+_TOOK = ["trial", "seconds", "status", "prefix", "receiver", "network_seed", "sender_cut", "receiver_cut", "control"]
+_TOOK += ["stitch", "fit", "fit_data", "score_data", "seed"]
+_HEADS = (
+    *("claim", "where in the paper", "the paper's value", "our value", "threshold"),
+    *("by the paper's recipe", "when converged"),
+)
 
 RULES = f"""\
 Every claim is one quantity with one threshold, and a program decides it.
@@ -56,7 +63,19 @@ Every claim is one quantity with one threshold, and a program decides it.
   t.
 - **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
   on the other side. **Undecided**: it straddles the threshold, or there are too few networks; then the page says how
-  many would decide it in {POWER:.0%} of cases, if they differ as those that were measured do.
+  many new ones would decide it in {POWER:.0%} of cases, if they differ as those that were measured do.
+- **Two verdicts.** *By the paper's recipe* reads its published fit, at the length that the paper states and with at
+  least {ENOUGH} pairs; *when converged* reads the fit that went on until it had converged. Both are findings, and only
+  the first is the paper's. A recipe that was cut short gives a figure and never a verdict. Either kind shares its 5 %
+  among itself.
+- **Looks.** Who adds networks until a claim is decided is wrong in 5.5 % of cases a side, after 5, 8 and 12 networks.
+  So a claim is looked at once, or at {", ".join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} networks if that was declared
+  before the first look, each time with 97.8 % intervals, which together are wrong in 2.5 %.
+- **Counted.** A fit into a network that never learned a class either finds a way to it or does not, so the pairs'
+  numbers are 0 or far from it, and an interval by t means nothing: if one pair in five finds the class, five pairs are
+  all at 0 in 33 % of cases. Such a claim is decided by the number of pairs it holds of: reproduced if by an exact
+  interval it holds of at least two thirds of pairs, not reproduced if of fewer. One pair that names a class refutes
+  nothing and five do; five that do not name it prove nothing.
 - **"At every cut"** is a statement about the cut whose mean is worst: reproduced if the interval of every cut lies on
   the claimed side, not reproduced if that of some cut, corrected for their number (Bonferroni), lies on the other.
   **"At some cut"** is the same of the best. The two ends of the interval that is shown may be of different cuts, so it
@@ -82,8 +101,9 @@ Every claim is one quantity with one threshold, and a program decides it.
 - A **report** has no threshold and no verdict; its figure is shown.
 - An experiment has the verdict of its worst claim: not reproduced before undecided before not measured before
   reproduced.
-- *All alike*: every pair gave the same number, mostly an exact 0, so that there is no interval to be had; the verdict
-  is that of the number, which other networks may not give. It is said of one end if it is that of such a cut.
+- *All alike*: every pair gave the same number, so that there is no spread to make an interval of. If it is a share of
+  images, its interval is the exact one of one network's images; if not, pairs are counted. Only of algebra, which no
+  other network can change, does the number decide by itself. It is said of one end if it is that of such a cut.
 - Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
   failed, or figures by an older version of a part (the fit, the cuts …), which are shown and decide nothing, unless
@@ -131,11 +151,11 @@ def paper_page(template: str, paper: str, results: Results, studies: Sequence[St
         made = _decided(study, results)
         experiment = f"[{study.id}]({study.id}.md): {study.title}"
         if made is None:
-            lines.append([experiment, "", "", "", "not run"])
+            lines.append([experiment, "", "", "", "", "not run"])
             continue
         one = _decisive(made)
-        lines.append([experiment, _statement(one.claim), _figure(one), threshold(one.claim), _line(one)[-1]])
-    heads = ["experiment", "the claim that decides", "our value", "threshold", "verdict"]
+        lines.append([experiment, _statement(one.claim), _figure(one), threshold(one.claim), *_line(one)[-2:]])
+    heads = ["experiment", "the claim that decides", "our value", "threshold", *_HEADS[-2:]]
     return _fill(template, "paper", paper, grid(heads, lines))
 
 
@@ -182,7 +202,16 @@ def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
         f"{sum(one.verdict == verdict for one in claims)} {_plain(verdict)}{'s' * (verdict == REPORTED)}"
         for verdict in _VERDICTS
     ]
-    said = f"Of {total[0]} experiments {total[1]} were run. Their {len(claims)} claims: {', '.join(of)}."
+    said = (
+        f"Of {total[0]} experiments {total[1]} were run. Their {len(claims)} claims, when converged: {', '.join(of)}."
+    )
+    twins = [(one.verdict, one.recipe.verdict) for one in claims if one.recipe is not None]
+    if twins:
+        counts = Counter(recipe for _, recipe in twins if recipe != REPORTED)
+        of = [f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict]]
+        cut = sum(recipe == REPORTED for _, recipe in twins)
+        said += f" By the papers' own recipes at the length they state: {', '.join(of) or 'none'}"
+        said += f"; of {cut} there is a figure by a recipe that was cut short." if cut else "."
     return said + "\n\n" + grid(heads, lines, right=range(1, len(heads)))
 
 
@@ -200,8 +229,11 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
     tables = [made.tables[TRIALS] for made in results.values() if made is not None and TRIALS in made.tables]
     if not tables:
         return ""
-    once = pd.concat([table[["trial", "seconds", "status"]] for table in tables]).drop_duplicates("trial")
+    once = pd.concat([table.reindex(columns=_TOOK) for table in tables]).drop_duplicates("trial")
     said = f"{len(once):,} trials, {clock(float(once['seconds'].sum()))} of one thread"
+    with_prefix = once[once["prefix"].notna() & (once["prefix"] != "")]
+    repeats = int(with_prefix.duplicated(_TOOK[3:]).sum())
+    said += f", of which {repeats} repeat another of an equal sender" if repeats else ""
     failed = int((once["status"] == "failed").sum())
     said += f", of which {failed} failed" if failed else ""
     said += "; what experiments have in common is measured, and counted, once."
@@ -306,11 +338,20 @@ def _roles(claims: Iterable[Claim]) -> str:
 def _line(one: Decided) -> list[str]:
     claim = one.claim
     verdict = _WORDS.get(one.verdict, one.said)
-    return [_statement(claim), claim.source, claim.paper, _ours(one), threshold(claim), verdict]
+    return [_statement(claim), claim.source, claim.paper, _ours(one), threshold(claim), _recipe(one), verdict]
+
+
+def _recipe(one: Decided) -> str:
+    """Return the figure and the verdict by the paper's recipe; empty if that was not measured."""
+    twin = one.recipe
+    if twin is None:
+        return ""
+    said = "cut short, so no verdict" if twin.verdict == REPORTED else _WORDS.get(twin.verdict, twin.said)
+    return f"{_figure(twin)}{_share(twin) if twin.counted else ''}: {said}"
 
 
 def _unmeasured(claim: Claim) -> list[str]:
-    return [_statement(claim), claim.source, claim.paper, _by(claim).strip(), threshold(claim), "not run"]
+    return [_statement(claim), claim.source, claim.paper, _by(claim).strip(), threshold(claim), "", "not run"]
 
 
 def _statement(claim: Claim) -> str:
@@ -337,8 +378,18 @@ def _ours(one: Decided) -> str:
     if one.figure is None:
         return ""
     fits = f"; {one.fits}" if one.fits else ""
-    share = f"; holds of {written(one.share, '%')} of pairs" if one.share is not None and one.share.pairs > 1 else ""
-    return f"{_figure(one)}{share}{fits}{_by(one.claim)}"
+    return f"{_figure(one)}{_share(one)}{fits}{_by(one.claim)}"
+
+
+def _share(one: Decided) -> str:
+    """Say of how many pairs by themselves it holds; that is counted if it decides."""
+    if one.share is None or one.share.pairs < 2:
+        return ""
+    if not one.counted:
+        return f"; holds of {written(one.share, '%')} of pairs"
+    held = round(one.share.value * one.share.pairs / 100)
+    at = f" at {100 * one.share.level:.3g} %" if one.share.level != LEVEL else ""
+    return f"; holds of {held} of {one.share.pairs} pairs [{one.share.low:.0f}, {one.share.high:.0f} %{at}]"
 
 
 def _by(claim: Claim) -> str:
