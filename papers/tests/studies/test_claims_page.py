@@ -120,7 +120,10 @@ def test_the_summary_counts_experiments_and_claims() -> None:
     made = page({"bansal-a": good, "bansal-b": bad, "bansal-c": None, "smith-d": good}, studies)
     assert cells(made, "[bansal2021](bansal2021")[1:] == ["3", "2", "1", "1", "0", "0", "0", "1"]
     assert cells(made, "| all |")[1:] == ["4", "3", "1", "1", "0", "1", "0", "1"]
-    assert "Of 4 experiments 3 were run. Their 4 claims, when converged: 1 reproduced, 1 not reproduced, 0 undecided, 2 report" in made
+    assert (
+        "Of 4 experiments 3 were run. Their 4 claims, when converged: "
+        "1 reproduced, 1 not reproduced, 0 undecided, 2 report" in made
+    )
 
 
 def test_an_experiment_is_shown_by_the_claim_that_decides_it() -> None:

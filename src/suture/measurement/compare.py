@@ -112,8 +112,9 @@ def compare(
     Raises, before anything is computed, ``DataError`` for indices of one name, for 1 to 18 permutations, with which no
     p is 0.05, for too few or too many images for an index, and for activations that memory cannot hold; for arrays
     that are of no numbers, not finite, constant, of one row, or of unequal numbers of rows, and for settings of
-    networks beside them; ``NetworkError`` if two networks have one name, are on two devices or read texts in other tokens, ``DeviceError`` if the
-    device is not there or has no room, and ``CutError`` if a network has no cut that is asked for.
+    networks beside them; ``NetworkError`` if two networks have one name, are on two devices or read texts in other
+    tokens, ``DeviceError`` if the device is not there or has no room, and ``CutError`` if a network has no cut that is
+    asked for.
     """
     methods = _methods(by)
     check_choice("samples_as", samples_as, SamplesAs)
