@@ -158,6 +158,10 @@ print(alike[["sender_cut", "receiver_cut", "value", "calibrated"]])
 x, y = torch.randn(50, 8), torch.randn(50, 5)  # the same 50 samples in two layers
 print(suture.indices.LinearCKA(debiased=True)(x, y))
 
+# %% suture.features
+units = suture.features.directions(torch.eye(b.cuts.find("2").shape[0]))
+print(suture.features.transfer(units, suture.stitch(a, b, at="2", data=data, fit="least-squares")))
+
 # %% suture.beside
 print(suture.beside(table, alike))
 
