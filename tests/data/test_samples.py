@@ -85,7 +85,7 @@ def test_images_that_cannot_be_measured_on_are_refused(spoil: Callable[[Samples]
         (torch.zeros(12), r"dtype torch.float32; .*labels.long\(\)"),
         (torch.zeros(12, dtype=torch.int32), "dtype torch.int32"),
         (torch.zeros(11, dtype=torch.int64), r"shape \(11,\); its 12 samples need labels of shape \(12,\)"),
-        (torch.zeros(12, 1, dtype=torch.int64), r"shape \(12, 1\)"),
+        (torch.zeros(12, 2, dtype=torch.int64), r"shape \(12, 2\)"),
         (torch.full((12,), 3), "range from 3 to 3; its 3 classes allow 0 to 2"),
         (torch.full((12,), -1), "range from -1 to -1; .*leave out samples without a label"),
     ],

@@ -526,7 +526,7 @@ WRONG_CALLS = {
     ),
     "compare(str)": (
         lambda a, b, data: suture.compare("a", b, data=data),
-        "one of the networks='a' is a str; give net",
+        "a='a' is a str; give a network: Network(model, example=data.example), or two arrays",
     ),
     "matrix(str)": (lambda a, b, data: suture.matrix("ab", data=data), "networks='ab' is a str; give a network or sev"),
     "matrix([str])": (lambda a, b, data: suture.matrix(["a", b], data=data), "one of the networks='a' is a str"),

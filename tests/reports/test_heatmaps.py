@@ -508,9 +508,9 @@ def test_the_reading_says_which_triangle_is_lower_and_what_the_diagonal_says() -
     table = tabled({"A": "xyz"}, {"B": "uvw"}, kinds=("",), unit="nats")
     table["stitched"] = np.ravel([[0.2, 0.5, 0.9], [0.1, 0.2, 0.5], [0.7, 0.1, 0.2]])
     first, second, third = read(say_matrix, table)
-    assert first.endswith("0.250 nats on average over 6 seams, 0.383 lower than early → late: 0.633 nats over 3.")
+    assert first.endswith("0.250 nats on average over 6 seams, 0.383 nats lower than early → late: 0.633 nats over 3.")
     assert second == (
-        "Within one cut of the diagonal: 0.257 nats on average over 7 seams, 0.543 lower than away from it: "
+        "Within one cut of the diagonal: 0.257 nats on average over 7 seams, 0.543 nats lower than away from it: "
         "0.800 nats over 2."
     )
     assert third.startswith("Lowest: 0.100 nats at ")

@@ -131,7 +131,8 @@ def plan_disjoint(scale: Scale) -> list[Part]:
 
 def plan_untrained(scale: Scale) -> list[Part]:
     """Plan bansal-2A-random."""
-    settings: dict[str, Any] = {"also": (controls.untrained_sender,), "published": paper_fit_of(scale)}
+    cuts = ("layer1.[01]", "layer4.1") if scale.name == TINY else BLOCKS  # those of which a claim speaks
+    settings: dict[str, Any] = {"also": (controls.untrained_sender,), "published": paper_fit_of(scale), "cuts": cuts}
     pairs = pair_in_circle(scale, R18)
     return [*plan_curves(scale, R18, R18, data_of(scale), seeds=pairs, alike=False, **settings)]
 

@@ -14,7 +14,7 @@ for all cuts together.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from math import isfinite
+from math import isclose, isfinite
 from typing import ClassVar, Literal, TypeVar, final
 
 import numpy as np
@@ -27,6 +27,7 @@ from suture.extend import Average, average_numbered, say_count
 from suture_papers.base.cells import TRIALS, Condition, Tables, Where, join_by_cut
 
 LEVEL = 0.95
+_ROUNDING = 1e-12  #: of a number, by which equal ones may differ
 Q = TypeVar("Q")
 
 DIVISOR_IS_0 = "what it is divided by is 0"  #: why a ratio has no figure
@@ -66,9 +67,14 @@ class Figure:
         return isfinite(self.low) and isfinite(self.high)
 
     @property
+    def is_point(self) -> bool:
+        """Whether its interval has no width but rounding's."""
+        return self.decides and isclose(self.low, self.high, rel_tol=_ROUNDING)
+
+    @property
     def all_alike(self) -> bool:
         """Whether all gave the same number, which has no spread to make an interval of."""
-        return all(self.alike) or (self.decides and self.low == self.high)
+        return all(self.alike) or self.is_point
 
     @property
     def units(self) -> str:
@@ -99,9 +105,14 @@ def share_of(holds: "pd.Series[bool]", level: float = LEVEL) -> Figure:
 def figure_of(average: Average, level: float) -> Figure:
     """Return a mean with its t interval."""
     reach = average.reach(level)
-    value, spread, alike = average.value, _spread_of(average), average.variance == 0
+    value, spread, alike = average.value, _spread_of(average), _are_alike(average)
     ends = value - reach, value + reach
     return Figure(value, *ends, average.pairs, average.networks, level, alike=(alike, alike), spread=spread)
+
+
+def _are_alike(average: Average) -> bool:
+    """Return whether numbers differ by no more than rounding."""
+    return _spread_of(average) <= _ROUNDING * abs(average.value)
 
 
 def _spread_of(average: Average) -> float:
@@ -242,7 +253,7 @@ class Extreme(Quantity):
             low = high = float("nan")
         pairs, networks = (min(getattr(mean, name) for mean in means) for name in ("pairs", "networks"))
         ends = (-high, -low) if self.smallest else (low, high)
-        deciding, alike = (sign * lower.value, sign * upper.value), (lower.variance == 0, upper.variance == 0)
+        deciding, alike = (sign * lower.value, sign * upper.value), (_are_alike(lower), _are_alike(upper))
         spread = max(map(_spread_of, (largest, lower, upper)))
         alike = alike[::-1] if self.smallest else alike
         return Figure(sign * largest.value, *ends, pairs, networks, level, deciding, alike, spread)

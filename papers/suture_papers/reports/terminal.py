@@ -27,7 +27,7 @@ def written(figure: Figure | None, unit: str = "") -> str:
     """
     if figure is None:
         return ""
-    shown = [figure.value, *((figure.low, figure.high) if figure.decides and figure.low < figure.high else ())]
+    shown = [figure.value, *((figure.low, figure.high) if figure.decides and not figure.is_point else ())]
     millions = 1e6 <= max(map(abs, shown)) < 1e9
     value, *ends = _alike([one / 1e6 for one in shown] if millions else shown)
     unit = f"{'M' * millions}{unit}"
@@ -171,7 +171,7 @@ def decided_table(decided: Iterable[Decided]) -> Table:
     """Show a line for each claim of a study: its words, the figure with its interval, the threshold, the verdict."""
     rows = (
         (
-            *(one.claim.statement, written(one.figure), one.claim.unit, bound(one.claim)),
+            *(one.claim.statement, written(one.figure).replace("] (", "]\n("), one.claim.unit, bound(one.claim)),
             Text(one.verdict, style=_STYLES.get(one.verdict, "")),
         )
         for one in decided

@@ -12,6 +12,7 @@ from suture.measurement.trials.controls import clustered_noise, itself, shuffled
 from suture_papers import recipes
 from suture_papers.base.cells import number_pair
 from suture_papers.base.plans import (
+    Cuts,
     FitAtSeams,
     join_at,
     pair_in_circle,
@@ -59,7 +60,7 @@ def _plan_published(
     sender: str,
     receiver: str,
     on: Variant,
-    cuts: Sequence[str] = CUTS,
+    cuts: Cuts = CUTS,
     controls: Sequence[Control] = (),
 ) -> list[Deferred]:
     """Plan curves on a variant of MNIST, by the default and by the published fit."""
@@ -113,7 +114,7 @@ def plan_reversed(scale: Scale) -> list[Part]:
     for kind in COLOURS:
         made += _plan_published(scale, f"resnet18 {kind}", DIGIT, Correlated(), CUTS[:1])
     for kind in COLOURS:
-        cuts: Sequence[str] = CUTS if kind in GAINING else CUTS[:1]
+        cuts: Cuts = [(cut, None) for cut in CUTS] if kind in GAINING else CUTS[:1]  # all of them, at tiny scale too
         made += _plan_published(scale, DIGIT, f"resnet18 {kind}", Correlated(), cuts) if kind != "digit" else []
     return made
 

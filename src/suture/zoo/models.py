@@ -186,8 +186,9 @@ def load_stitched(
         if network is not None or (made_of := saved.made_of(role)) is None:
             continue
         source = parse_source(made_of[0], trust=True)
-        is_plain = source.kind != "hf" and not find_refused(source.kind, source.arguments)
-        if is_plain and not source.runs_code and source.checkpoint is not None:
+        is_here = source.kind != "hf" or Path(source.name).expanduser().is_dir()
+        is_plain = not find_refused(source.kind, source.arguments)
+        if is_here and is_plain and not source.runs_code and source.checkpoint is not None:
             given[role] = load_network(source, example=draw_example(made_of[1]), name=saved.description[role]["name"])
     return Stitched.load(folder, given["sender"], given["receiver"], stitch)
 
