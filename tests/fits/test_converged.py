@@ -80,10 +80,10 @@ def error(p, stitch):
 # --- its parts, by hand -----------------------------------------------------------------------------------------------
 
 
-def ground(held: int = 150) -> averaged.Ground:
+def ground(held: int = 150, tokens: tuple[int, ...] = ()) -> averaged.Ground:
     """A small problem that is not convex, with so many validation samples, and no step taken."""
-    p = posed(Linear(), (6,), (5,), n=2 * held)
-    return averaged.Ground(p, built(Linear(), (6,), (5,)).eval(), p.suffix, 64)
+    p = posed(Linear(), (*tokens, 6), (*tokens, 5), n=2 * held)
+    return averaged.Ground(p, built(Linear(), (*tokens, 6), (*tokens, 5)).eval(), p.suffix, 64)
 
 
 def look(wrong: int, loss: float, steps: int = 0, first: int = 0, n: int = 100) -> averaged.Look:
@@ -115,6 +115,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> tuple[Told, list[tuple[float | None
 
     def go_to(arm: averaged.Arm, steps: int) -> averaged.Look:
         arm.looks.append(see(arm, steps))
+        arm.ground.best.add(arm.seen)
         return arm.seen
 
     monkeypatch.setattr(averaged.Arm, "go_to", go_to)
@@ -178,6 +179,42 @@ def test_a_cap_ends_a_descent_that_would_go_on(told) -> None:
 
 
 P, W = None, WHITE
+BEHIND, AHEAD = (45, 1.01), (41, 0.99)  #: of ``FLAT``
+
+
+@each(
+    ("ridge", "tokens", "slow", "taken", "loss"),
+    [
+        (W, (3,), {280: BEHIND}, [70, 140, 280], 1.0),
+        (W, (3,), {280: AHEAD, 392: (30, 0.8), 560: (30, 0.8)}, [70, 140, 280, 392, 560, 784], 0.8),
+        (W, (3,), {280: AHEAD, 392: AHEAD}, [70, 140, 280, 392], 0.99),  # no worse than chance would have it
+        (P, (3,), {}, [], 1.0),  # plain units have had their turn
+        (W, (), {}, [], 1.0),  # into a vector
+    ],
+)
+def test_into_tokens_a_slow_descent_goes_on_if_it_is_ahead_by_then(told, ridge, tokens, slow, taken, loss) -> None:
+    known, seen = told
+    known |= {(ridge, 0.1, 70): FLAT} | {(None, 0.01, steps): given for steps, given in slow.items()}
+    here = ground(100, tokens)
+    here.best = averaged.Best(look(90, 9.0))
+    first = averaged.settle(here, averaged.Arm(here, ridge, 0.1), 8960)
+    seen.clear()
+    found = averaged.start_slowly(here, first, ridge, 8960, 1)
+    assert [at for at in seen if at[:2] == (None, 0.01)] == [(None, 0.01, steps) for steps in taken]
+    assert here.best.kept.loss == loss
+    assert (found is first) == (loss == 1.0)
+    assert found.ended
+
+
+def test_a_slow_descent_that_its_cap_ended_behind_leaves_no_claim(told) -> None:
+    known, _ = told
+    known |= {(W, 0.1, 70): FLAT, (None, 0.01, 280): (60, 0.99)}  # clearly more errors, and yet a lower loss
+    here = ground(100, (3,))
+    here.best = averaged.Best(look(90, 9.0))
+    first = averaged.settle(here, averaged.Arm(here, W, 0.1), 300)
+    assert first.ended
+    found = averaged.start_slowly(here, first, W, 300, 1)
+    assert (found.looks, found.ended) == (first.looks, False)
 
 
 @each(

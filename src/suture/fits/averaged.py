@@ -17,6 +17,10 @@ that fall while the loss rises do not keep it going: networks know the images th
 better and better by a growing margin. If the last doubling gained too much for the fit to claim that it has converged,
 the descent goes on from its best look at a rate ``LOWER`` times as low.
 
+**A slow start.** Into sequences of tokens, whitened units lead for some hundred steps and may end far behind plain ones
+at a low rate. A race is too short to see that. So where whitened units won it, a second descent begins at the closed
+form, in plain units at the rate ``SLOW``, and goes on if it is ahead after ``OVERTAKEN`` steps.
+
 **A choice.** Of all looks, the closed form among them, those are equally good whose errors chance does not tell from
 the fewest, and of these the one with the lowest loss is kept. Errors come first, because where a receiver cannot name a
 class a lower loss can go with more errors. If not even the fewest are clearly fewer than a constant would make, the
@@ -33,7 +37,7 @@ the reference table of ``benchmarks/reference.py``.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +60,8 @@ LONGER = 16 * FIRST  #: steps at a lower rate, or as many as at the first, at mo
 SURE = 4.0  #: deviations by which an error that chance does not explain lies below a constant's
 LIKE = 1.5  #: deviations by which errors may differ for looks to be equally good
 CLEAR = 2.0  #: deviations by which errors must differ for the units or the rate to be chosen by them
+SLOW = 0.01  #: the rate of a second descent into tokens, in plain units
+OVERTAKEN = 8 * FIRST  #: steps after which it goes on, if it leads
 LOWER = 5.0  #: the factor by which the rate falls when it is done with
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 2048  #: of them, after ``FIRST`` steps
@@ -368,6 +374,25 @@ def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Trail:
         if lower.taken >= max(arm.taken, LONGER) or ground.gained(lower.looks).most < ground.little:
             return Trail(lower.looks, ended=True)
     return Trail(lower.looks, ended=False)
+
+
+def start_slowly(ground: Ground, first: Trail, ridge: float | None, cap: int, patience: int) -> Trail:
+    """Return the better of a first trail, in units of ``ridge``, and a second one in plain units at the rate ``SLOW``.
+
+    The second begins where the first did. It is for tokens, after whitened units, and goes on if it is ahead after
+    ``OVERTAKEN`` steps.
+    """
+    if ridge is None or len(ground.problem.shapes[1]) != len(("tokens", "width")):
+        return first
+    ground.most += cap
+    before = ground.best.kept
+    arm = Arm(ground, None, SLOW, [ground.start])
+    for steps in (mark for mark in DOUBLINGS if FIRST < mark <= min(OVERTAKEN, cap)):
+        arm.go_to(steps)
+    if arm.seen.loss >= before.loss and ground.best.kept is before:
+        return first
+    second = settle(ground, arm, cap, patience)
+    return second if ground.best.kept is not before else replace(first, ended=first.ended and second.ended)
 
 
 def run_briefly(ground: Ground, most: int) -> Trail:

@@ -39,7 +39,7 @@ from suture.core.stitches import (
 from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification
 from suture.fits import convex
-from suture.fits.averaged import FIRST, RACED, Ground, race, run_briefly, settle
+from suture.fits.averaged import FIRST, RACED, Ground, race, run_briefly, settle, start_slowly
 from suture.fits.base import CurvePoint, Fit, FitReport, Gained, Problem, Side, State
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from suture.fits.restarts import DRAWS, Draw, begin_again, displace
@@ -62,12 +62,13 @@ class Converged(Fit):
     """The closed form, then a descent on the task loss until a doubling of the work gains nothing.
 
     Four arms begin it, of which the best goes on (``fits.averaged``). It ends after ``patience`` doublings in a row
-    that gain nothing, first at the rate of that arm, then at a fifth of it. It has converged if the last doubling
-    gained less than half a point, its standard error included (``gained`` of the report). ``cap`` is the most steps of
-    ``batch`` samples from each start, those of the other arms left out; a fit that reaches it has not converged. A
-    family that has no closed form begins at random. While a class is hardly ever named in the end, it begins again, up
-    to three times: first where the receiver names that class, if such a place is found, then at random. The best of
-    all starts is kept. Raises ``FitError`` if the loss is not finite at any rate.
+    that gain nothing, first at the rate of that arm, then at a fifth of it. Into tokens a second, slow descent may
+    follow. The fit has converged if the last doubling gained less than half a point, its standard error included
+    (``gained`` of the report). ``cap`` is the most steps of ``batch`` samples from each start, those of the other arms
+    left out; a fit that reaches it has not converged. A family that has no closed form begins at random. While a class
+    is hardly ever named in the end, the fit begins again, up to three times: first where the receiver names that class,
+    if such a place is found, then at random. The best of all starts is kept. Raises ``FitError`` if the loss is not
+    finite at any rate.
     """
 
     cap: int = CAP
@@ -100,7 +101,9 @@ class Converged(Fit):
 
         def descend(ground: Ground, draw: Draw) -> FitReport:
             ground.most = RACED + (1 + DRAWS) * self.cap
-            trail = settle(ground, race(ground), self.cap, self.patience)
+            arm = race(ground)
+            trail = settle(ground, arm, self.cap, self.patience)
+            trail = start_slowly(ground, trail, arm.ridge, self.cap, self.patience)
             trail, start = begin_again(ground, trail, draw, self.cap, self.patience)
             return replace(ground.report(trail, claims=True), start=start)
 
