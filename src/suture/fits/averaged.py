@@ -19,7 +19,8 @@ the descent goes on from its best look at a rate ``LOWER`` times as low.
 
 **A slow start.** Into sequences of tokens, whitened units lead for some hundred steps and may end far behind plain ones
 at a low rate. A race is too short to see that. So where whitened units won it, a second descent begins at the closed
-form, in plain units at the rate ``SLOW``, and goes on if it is ahead after ``OVERTAKEN`` steps.
+form, in plain units at the rate ``SLOW``. While it is behind, it goes on only as long as the pace of its last doubling
+would take it past the first descent.
 
 **A choice.** Of all looks, the closed form among them, those are equally good whose errors chance does not tell from
 the fewest, and of these the one with the lowest loss is kept. Errors come first, because where a receiver cannot name a
@@ -61,7 +62,6 @@ SURE = 4.0  #: deviations by which an error that chance does not explain lies be
 LIKE = 1.5  #: deviations by which errors may differ for looks to be equally good
 CLEAR = 2.0  #: deviations by which errors must differ for the units or the rate to be chosen by them
 SLOW = 0.01  #: the rate of a second descent into tokens, in plain units
-OVERTAKEN = 8 * FIRST  #: steps after which it goes on, if it leads
 LOWER = 5.0  #: the factor by which the rate falls when it is done with
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 2048  #: of them, after ``FIRST`` steps
@@ -379,20 +379,25 @@ def settle(ground: Ground, arm: Arm, cap: int, patience: int = 1) -> Trail:
 def start_slowly(ground: Ground, first: Trail, ridge: float | None, cap: int, patience: int) -> Trail:
     """Return the better of a first trail, in units of ``ridge``, and a second one in plain units at the rate ``SLOW``.
 
-    The second begins where the first did. It is for tokens, after whitened units, and goes on if it is ahead after
-    ``OVERTAKEN`` steps.
+    The second begins where the first did. It is for tokens, after whitened units. While it is behind, it goes on as
+    long as the pace of its last doubling would take it past the first within the ``cap``.
     """
     if ridge is None or len(ground.problem.shapes[1]) != len(("tokens", "width")):
         return first
     ground.most += cap
-    before = ground.best.kept
+    best = ground.best.kept
     arm = Arm(ground, None, SLOW, [ground.start])
-    for steps in (mark for mark in DOUBLINGS if FIRST < mark <= min(OVERTAKEN, cap)):
-        arm.go_to(steps)
-    if arm.seen.loss >= before.loss and ground.best.kept is before:
+    found = arm.go_to(2 * FIRST)
+    while ground.best.kept is best:
+        if 2 * arm.taken > cap:
+            return replace(first, ended=False)
+        last, found = found, arm.go_to(2 * arm.taken)
+        if found.loss - (last.loss - found.loss) * math.log2(cap / arm.taken) >= best.loss:
+            break
+    if ground.best.kept is best:
         return first
     second = settle(ground, arm, cap, patience)
-    return second if ground.best.kept is not before else replace(first, ended=first.ended and second.ended)
+    return second if ground.best.kept is not best else replace(first, ended=first.ended and second.ended)
 
 
 def run_briefly(ground: Ground, most: int) -> Trail:
