@@ -66,7 +66,7 @@ SMALLEST = 4.5  #: points: the smallest letters
 FEW = 6  #: seeds that are drawn one by one; six, for all ordered pairs of three networks
 COVERED = 0.005  #: of the range of all lines: two that differ by no more anywhere cannot be told apart
 BROADER = 2.0  #: points by which a line is broader for each that covers it
-_LETTER = 5.0  #: points: the width of a letter of a name, on average
+_LETTER = 4.6  #: points: the width of a letter of a name, on average
 _TITLE_LETTERS = 13  #: of a panel's title, in an inch
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 _SHORT = 18  #: letters of the name of a line on a phone, after which its middle is left out
@@ -176,10 +176,15 @@ def _curve(reading: Reading, similarities: pd.DataFrame | None, width: float, fo
         if not for_page:
             head(figure, headline(reading) or chart.title)
             made_by = _measured(scored, reading.table)
-            axes[0].set_title(made_by, loc="left", size=LETTERS, color="0.35", pad=5, parse_math=False)
+            note = axes[0].set_title(made_by, loc="left", size=LETTERS, color="0.35", pad=5, parse_math=False)
         fit_height(figure, axes, sum(heights))
         for place, names, which in named:
             _name(place, names, width, which)
+        if not for_page:
+            figure.draw_without_rendering()  # the names take room
+            if note.get_window_extent().x1 > axes[0].get_window_extent().x1:
+                note.set_text(made_by.replace("; ", "\n", 1))
+                fit_height(figure, axes, sum(heights))
     return figure
 
 

@@ -494,7 +494,7 @@ class _Page:
         entries: list[tuple[Artist, str]] = []
         outline = [withStroke(linewidth=2.4, foreground="#888888")]  # white as it is drawn, on a white page
         step = Line2D([], [], linewidth=1.0, path_effects=outline, **_DIAGONAL)
-        entries.append((step, "below the line: sender cut at least as deep as receiver cut (late → early)"))
+        entries.append((step, "below the line: sender cut at least as deep (late → early)"))
         for mark, half in ((_LATE, "below"), (_EARLY, "above")) if self.means else ():
             entries.append(
                 (Line2D([], [], linestyle="none", **_half(mark, "#222222")), f"mean of the cells {half} the line")
@@ -517,7 +517,7 @@ class _Page:
         handles, texts = zip(*entries, strict=True)
         half = ceil(len(texts) / 2)
         letters = sum(max(map(len, part), default=0) for part in (texts[:half], texts[half:]))
-        columns = 1 if LETTERS * (_LETTER * letters + 10) > 72 * self.figure.get_figwidth() else min(len(entries), 2)
+        columns = 1 if LETTERS * (_LETTER * letters + 7) > 72 * self.figure.get_figwidth() else min(len(entries), 2)
         self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=LETTERS, borderaxespad=0.3)
 
 
