@@ -515,8 +515,8 @@ class _Page:
         if any(mark.as_well for mark in self.judged.values()):
             entries.append((Line2D([], [], markersize=4, **_AS_WELL), "an untrained network does as well"))
         handles, texts = zip(*entries, strict=True)
-        half = ceil(len(texts) / 2)
-        letters = sum(max(map(len, part), default=0) for part in (texts[:half], texts[half:]))
+        middle = ceil(len(texts) / 2)
+        letters = sum(max(map(len, part), default=0) for part in (texts[:middle], texts[middle:]))
         columns = 1 if LETTERS * (_LETTER * letters + 7) > 72 * self.figure.get_figwidth() else min(len(entries), 2)
         self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=LETTERS, borderaxespad=0.3)
 
