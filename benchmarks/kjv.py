@@ -42,6 +42,7 @@ from suture.measurement.tables.by_depth import by_depth
 from suture.measurement.tables.read import read_table
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as heatmaps
+from suture.reports.style import LETTERS
 from suture.runs.runners import Lines, Local
 
 FOLDER = Path(__file__).parent / "results" / "language"
@@ -785,7 +786,7 @@ def draw_carried() -> Figure:
                     at = found["strength"] if what not in PROBES else [WAYS.index(by) + 0.2 * readers.index(reader)]
                     panel.errorbar(at, found["value"], found[["least", "most"]].T, **own)
             panel.axhline(0.5 if what in PROBES else 0, color="0.8", lw=0.8, zorder=0)
-            panel.set_title(title, fontsize=7)
+            panel.set_title(title, fontsize=LETTERS)
             panel.set_ylabel(unit)
             if what in PROBES:
                 panel.set_xticks([])
@@ -794,7 +795,7 @@ def draw_carried() -> Figure:
         named = {f"{way}, carried" if way in FITS else way: (colour, "") for way, colour in colours.items()}
         named |= {f"in {reader}": ("0.4", mark) for reader, mark in marks.items()}
         lines = [pyplot.Line2D([], [], color=c, marker=m, ms=4, lw=0 if m else 1.2) for c, m in named.values()]
-        figure.legend(lines, named, loc="outside upper center", ncols=4, fontsize=6.5, frameon=False)
+        figure.legend(lines, named, loc="outside upper center", ncols=4, fontsize=LETTERS, frameon=False)
     return figure
 
 

@@ -229,6 +229,7 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
         "depend on the others in its batch",
     ),
     "a std of 0": (lambda: Preprocess(std=(0.0,)), DataError, "above 0"),
+    "a mean without its tuple": (lambda: Preprocess(mean=0.5), DataError, "mean=(0.5,)"),  # type: ignore[arg-type]
     "a mean of four": (lambda: network(preprocess=Preprocess(mean=(0.1,) * 4)), DataError, "4 channels"),
     "no such cut": (lambda: network().upto("layer9"), CutError, "layer9"),
     "a number for a cut": (lambda: network().upto(3), CutError, "no cut '3'"),  # type: ignore[arg-type]

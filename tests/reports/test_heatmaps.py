@@ -267,7 +267,7 @@ def test_networks_are_parted_and_named() -> None:
     texts = said_in(figure)
     assert texts.count("first") == texts.count("second") == 2 + 3  # rows of panels and columns of panels
     assert "sender cut (input at the top)" in texts
-    assert "receiver cut (input at the left)" in texts
+    assert "receiver (input at the left)" in texts
 
 
 def test_what_failed_and_what_was_not_measured_is_hatched() -> None:

@@ -247,7 +247,8 @@ def test_versions_are_told_where_there_are_several():
     old, new = result(1.0, name="old", version=OLD), result(1.0, name="new")
     assert claims_page._versions({"new": new, "none": None}) == ""
     said = claims_page._versions({"old": old, "new": new, "none": None})
-    assert "Of 2 experiments, 1 were measured by parts that have changed since, and these by today's: new" in said
+    assert "Of 2 experiments, 1 were measured by parts that have changed since." in said
+    assert "The verdicts of these [stand](versions.md): new." in said
 
 
 OLD = min(STANDING["Converged"]) - 1  #: a version whose verdicts do not stand

@@ -37,6 +37,11 @@ class Preprocess:
             if side is not None and not (isinstance(side, int) and side > 0):
                 raise DataError(f"preprocessing with {name}={side!r}: give a whole number above 0, or None")
         for name, values in (("mean", self.mean), ("std", self.std)):
+            if not isinstance(values, tuple | list):
+                raise DataError(
+                    f"preprocessing with {name}={values!r:.80}: give a tuple of one number, {name}=(0.5,), or of one "
+                    "for each channel"
+                )
             if not values or not all(isinstance(value, Real) for value in values):
                 raise DataError(f"preprocessing with {name}={values!r}: give one number, or one for each channel")
         if any(s <= 0 for s in self.std):

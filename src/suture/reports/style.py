@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.questions import BOTH, CLOSE, NEITHER, NO, RECEIVERS, SENDERS, YES
 
+LETTERS = 8.0  #: points: the size of what is written in a figure, where there is room
+
 #: Colour (Okabe & Ito's, which the colour-blind tell apart), marker and order of every kind of trial.
 LOOK = {
     PLAIN: ("#0072B2", "o"),

@@ -256,8 +256,8 @@ def _versions(results: Results) -> str:
         return ""
     standing = ", ".join(name for name in sorted(measured) if name not in older) or "none"
     return (
-        f"Of {len(measured)} experiments, {len(older)} were measured by parts that have changed since, and these by "
-        f"today's: {standing}; what a version changed is in [versions](versions.md)."
+        f"Of {len(measured)} experiments, {len(older)} were measured by parts that have changed since. The verdicts of "
+        f"these [stand](versions.md): {standing}."
     )
 
 

@@ -36,20 +36,20 @@ from suture.measurement.tables.say import asked, headline
 from suture.reports import arrange
 from suture.reports.charts import OPEN, SIMILARITY, Chart, Line, Measure
 from suture.reports.figures.verdict import head, mark_entries, name_lines, name_marks, strip
-from suture.reports.style import SERIES, shortened
+from suture.reports.style import LETTERS, SERIES, shortened
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",  # of which matplotlib brings DejaVu Sans; a viewer of SVG may need another
-    "font.size": 8,
+    "font.size": LETTERS,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "axes.labelsize": LETTERS,
+    "xtick.labelsize": LETTERS,
+    "ytick.labelsize": LETTERS,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
-    "legend.fontsize": 7.5,
+    "legend.fontsize": LETTERS,
     "legend.frameon": False,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
@@ -61,12 +61,12 @@ KINDS = ("png", "pdf", "svg")  #: of the files of a figure
 _TIMELESS: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 WIDTH = 6.6  #: inches: a page of text
 WIDEST = 10.0  #: inches: a page on its side
-NARROW = 3.0  #: inches: the screen of a phone, which shows letters of 7 points 11 pixels high
+NARROW = 3.0  #: inches: the screen of a phone, which shows letters of 8 points 12 pixels high
 SMALLEST = 4.5  #: points: the smallest letters
 FEW = 6  #: seeds that are drawn one by one; six, for all ordered pairs of three networks
 COVERED = 0.005  #: of the range of all lines: two that differ by no more anywhere cannot be told apart
 BROADER = 2.0  #: points by which a line is broader for each that covers it
-_LETTER = 4.4  #: points: the width of a letter of a name, on average
+_LETTER = 4.6  #: points: the width of a letter of a name, on average
 _TITLE_LETTERS = 13  #: of a panel's title, in an inch
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 _SHORT = 18  #: letters of the name of a line on a phone, after which its middle is left out
@@ -176,10 +176,15 @@ def _curve(reading: Reading, similarities: pd.DataFrame | None, width: float, fo
         if not for_page:
             head(figure, headline(reading) or chart.title)
             made_by = _measured(scored, reading.table)
-            axes[0].set_title(made_by, loc="left", size=7, color="0.35", pad=5, parse_math=False)
+            note = axes[0].set_title(made_by, loc="left", size=LETTERS, color="0.35", pad=5, parse_math=False)
         fit_height(figure, axes, sum(heights))
         for place, names, which in named:
             _name(place, names, width, which)
+        if not for_page:
+            figure.draw_without_rendering()  # the names take room
+            if note.get_window_extent().x1 > axes[0].get_window_extent().x1:
+                note.set_text(made_by.replace("; ", "\n", 1))
+                fit_height(figure, axes, sum(heights))
     return figure
 
 
@@ -259,8 +264,8 @@ def _localisation(table: pd.DataFrame, found: Onset, width: float, for_page: boo
             panel.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
             panel.set_ylabel("")
             said = fill(f"{measure.show}: {way.verdict}", int(_TITLE_LETTERS * width))
-            panel.set_title(said, size=8, loc="left", parse_math=False)
-        figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
+            panel.set_title(said, size=LETTERS, loc="left", parse_math=False)
+        figure.supylabel(chart.measures[0].label, size=LETTERS, parse_math=False)
         if not for_page:
             head(figure, str(found).splitlines()[0])
         bands = (Patch(color="0.8"), "band: 95 % interval over test samples or seeds")
@@ -434,7 +439,7 @@ def name_cuts(axes: Axes, cuts: Sequence[str], inches: float, smallest: float = 
         ha="center" if flat or steep else "right",
         va="center" if not (flat or steep) else "top",
         rotation_mode="default" if flat or steep else "anchor",
-        fontsize=min(7.0, max(smallest, 0.85 * room * step)) if steep else 7.0,
+        fontsize=min(LETTERS, max(smallest, 0.85 * room * step)) if steep else LETTERS,
         parse_math=False,
     )
 
@@ -451,7 +456,7 @@ def legend_above(where: Any, entries: Entries, inches: float, title: str = "", *
         **(on_axes if isinstance(where, Axes) else {"loc": "outside upper center"}),
         ncols=columns,
         title=title or None,
-        **{"title_fontsize": 7, "columnspacing": 1.6, **how},
+        **{"title_fontsize": LETTERS, "columnspacing": 1.6, **how},
     )
     for text, name in zip(made.get_texts(), names, strict=True):
         text.set_parse_math(False)

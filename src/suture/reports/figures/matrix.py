@@ -36,7 +36,7 @@ from suture.reports import arrange
 from suture.reports.charts import OPEN, SIMILARITY, Chart, scale_of
 from suture.reports.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled, tell
 from suture.reports.figures.verdict import head
-from suture.reports.style import name_of, place_of, shortened, with_minus
+from suture.reports.style import LETTERS, name_of, place_of, shortened, with_minus
 
 COLOURS = "viridis"
 MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
@@ -53,7 +53,8 @@ _LATE = [(-1, 1), (1, -1), (-1, -1)]  #: a mark: the half of a matrix below its 
 _EARLY = [(-1, 1), (1, -1), (1, 1)]  #: and above it
 _LETTER = 0.57  #: the width of a letter of a name, in its size
 _LONGEST = 24  #: letters of a name, after which its middle is left out
-_NETWORK = 6.0  #: points: the names of networks
+_NETWORK = LETTERS  #: points: the names of networks
+_LEAST = 6.5  #: points: a title, or the name of an axis, that would else lack a part
 _DIAGONAL: dict[str, Any] = {"color": "white", "solid_joinstyle": "miter"}
 
 
@@ -114,7 +115,7 @@ def write_cells(
     lengths = sorted(map(len, texts.values())) or [1]
 
     def size(letters: int) -> float:
-        return float(min(6.5, 0.75 * height, 1.3 * width / max(letters, 2)))
+        return float(min(LETTERS, 0.75 * height, 1.3 * width / max(letters, 2)))
 
     usual, least = (ON_PAGE, ON_PAGE) if for_page else (SMALLEST, 0.7 * SMALLEST)
     if size(lengths[len(lengths) // 2]) < usual or size(lengths[-1]) < least:
@@ -262,7 +263,8 @@ class _Page:
         self.drawn, self.shown = drawn, drawn.shown
         shown, kinds = drawn.shown, drawn.kinds
         self.panel_size = panel
-        self.small = 6.0 if drawn.for_page else 5.5  #: points: the letters beside cells
+        beside = 72 * panel[0] / (_LETTER * len("untrained receiver"))
+        self.small = max(6.0 if drawn.for_page else 5.5, min(LETTERS, beside))  #: points: the letters beside cells
         self.cell = panel[0] / shown.plain.shape[1], panel[1] / shown.plain.shape[0]
         self.scale = 100.0 if shown.percent else 1.0
         low, high, powers = scale_of([shown.values()])
@@ -315,7 +317,7 @@ class _Page:
                 axes.plot([column + 0.5], [row + 0.5], markersize=size, **_AS_WELL)
             tell(axes, [(column, row)], [f"{self.drawn.chart.place(row * across + column)}: {mark.said}"], (1, 1))
         self._part(axes, self.shown.senders, self.shown.receivers)
-        axes.set_title("does it work?", size=7.5, pad=3)
+        axes.set_title("does it work?", size=LETTERS, pad=3)
         if leftmost:
             self._name(axes, self.shown.senders, upright=True)
         if lowest:
@@ -325,27 +327,29 @@ class _Page:
         """Draw the means of both halves of every panel, a line for each, in so many inches."""
         rows, (least, most) = sorted(self.means, key=place_of), self.colours.get_clim()
         axes.set_axis_off()
-        axes.set_title("mean by depth", size=7.5, pad=3)
+        axes.set_title("mean by depth", size=LETTERS, pad=3)
         lines, beside = max(room / _LINE, len(rows)), 0.2 * (most - least)  # numbers have room at either end
         axes.set(xticks=[], yticks=[], xlim=(least - beside, most + beside), ylim=(lines - 0.5, -0.5))
         for i, kind in enumerate(rows):
             colour, halves = "#222222" if kind == PLAIN else "#777777", self.means[kind]
             how: dict[str, Any] = {"size": self.small, "color": colour, "va": "center_baseline", "in_layout": False}
-            axes.plot([least, most], [i + 0.2] * 2, color="#DDDDDD", linewidth=0.6)
+            axes.plot([least, most], [i + 0.25] * 2, color="#DDDDDD", linewidth=0.6)
             for mean, mark in zip(halves, (_LATE, _EARLY), strict=True):
                 at, greater = self.scale * mean, mean >= max(halves)
-                axes.plot([at], [i + 0.2], linestyle="none", **_half(mark, colour))
+                axes.plot([at], [i + 0.25], linestyle="none", **_half(mark, colour))
                 offset, side = ((4, 0), "left") if greater else ((-4, 0), "right")
                 text = self._written(at)
-                axes.annotate(text, (at, i + 0.2), offset, textcoords="offset points", ha=side, **how)
-            axes.text(least - beside, i - 0.18, "trained networks" if kind == PLAIN else kind, parse_math=False, **how)
+                axes.annotate(text, (at, i + 0.25), offset, textcoords="offset points", ha=side, **how)
+            axes.text(least - beside, i - 0.25, "trained networks" if kind == PLAIN else kind, parse_math=False, **how)
 
     def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool) -> None:
         shown, (wide, tall) = self.shown, self.panel_size
         self._cells(axes, kind, shown.panels[kind])
         self._part(axes, shown.senders, shown.receivers)
         title = kind if kind != PLAIN else "trained networks" if not shown.single else shown.title
-        axes.set_title(shortened(title, int((wide + 0.35) * 72 / (7.5 * _LETTER))), size=7.5, pad=3, parse_math=False)
+        room = (wide + 0.35) * 72 / _LETTER  # in letters times their points
+        size = min(LETTERS, max(_LEAST, room / max(len(title), 1)))
+        axes.set_title(shortened(title, int(room / size)), size=size, pad=3, parse_math=False)
         senders, receivers = shown.parents[kind]
         beside = self._strip(axes, 1, upright=True)
         self._alone(beside, shown.senders, senders, upright=True)
@@ -366,6 +370,10 @@ class _Page:
             self._name(axes, shown.senders, upright=True)
             for part, name in strips:
                 part.set_yticks([0.5], [name], fontsize=self.small, parse_math=False)
+            if len(axes.get_ylabel()) * LETTERS * _LETTER > 72 * tall:  # it reaches down beside the names of strips
+                cuts = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
+                below = max(len(name) for _, name in strips)
+                axes.yaxis.labelpad = max(axes.yaxis.labelpad, 3 + _LETTER * (self.small * below - LETTERS * cuts))
         if lowest:
             self._name(strip, shown.receivers, upright=False)
 
@@ -439,10 +447,12 @@ class _Page:
         """Name the cuts and, if there are several, the networks, left of the rows or below the columns."""
         role, side = ("sender", "top") if upright else ("receiver", "left")
         cell, axis = self.cell[upright], axes.yaxis if upright else axes.xaxis
-        size, step = min(6.5, max(SMALLEST, 61 * cell)), ceil(SMALLEST / (72 * cell))
+        step = ceil(SMALLEST / (72 * cell))
         cuts = [(block.start + i + 0.5, name) for block in blocks for i, name in enumerate(block.cuts)]
         named = cuts[::step] if step == 1 or self.shown.single else []
         names = [shortened(name, _LONGEST) for _, name in named]
+        long = max(6.5, 72 / (_LETTER * max(map(len, names), default=1)))  # an inch, or cells would be small for it
+        size = min(LETTERS, long, max(SMALLEST, 61 * cell))
         axis.set_ticks([place for place, _ in named], names, fontsize=size, parse_math=False)
         axis.set_tick_params(rotation=0 if upright else 90)
         pad = 3.0
@@ -473,7 +483,10 @@ class _Page:
             pad += 15 if along else 10 + max(map(len, texts)) * _NETWORK * _LETTER
         what = f"{role} {shortened(blocks[0].name, 28)}" if self.shown.single else f"{role} cut"
         texts = [f"{what} (input at the {side})", f"{role} (input at the {side})", role]
-        axis.set_label_text(_fitting(self.panel_size[upright] + 0.4, 7.0, *texts), size=7, parse_math=False)
+        beside = self.panel_size[upright] + 0.45
+        text = _fitting(beside, _LEAST, *texts)
+        size = min(LETTERS, max(_LEAST, 72 * beside / (_LETTER * len(text))))
+        axis.set_label_text(text, size=size, parse_math=False)
         axis.labelpad = pad
 
     def _legend(self) -> None:
@@ -481,7 +494,7 @@ class _Page:
         entries: list[tuple[Artist, str]] = []
         outline = [withStroke(linewidth=2.4, foreground="#888888")]  # white as it is drawn, on a white page
         step = Line2D([], [], linewidth=1.0, path_effects=outline, **_DIAGONAL)
-        entries.append((step, "below the line: sender cut at least as deep as receiver cut (late → early)"))
+        entries.append((step, "below the line: sender cut at least as deep (late → early)"))
         for mark, half in ((_LATE, "below"), (_EARLY, "above")) if self.means else ():
             entries.append(
                 (Line2D([], [], linestyle="none", **_half(mark, "#222222")), f"mean of the cells {half} the line")
@@ -502,8 +515,10 @@ class _Page:
         if any(mark.as_well for mark in self.judged.values()):
             entries.append((Line2D([], [], markersize=4, **_AS_WELL), "an untrained network does as well"))
         handles, texts = zip(*entries, strict=True)
-        columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
-        self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
+        middle = ceil(len(texts) / 2)
+        letters = sum(max(map(len, part), default=0) for part in (texts[:middle], texts[middle:]))
+        columns = 1 if LETTERS * (_LETTER * letters + 7) > 72 * self.figure.get_figwidth() else min(len(entries), 2)
+        self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=LETTERS, borderaxespad=0.3)
 
 
 #: Cells by whether it works, and the mark of those where an untrained network does as well.
@@ -588,25 +603,25 @@ class Maps:
             norm = LogNorm(low, high) if powers else Normalize(low, high)
             colours = ScalarMappable(norm, COLOURS + "_r" * (measure.bright == "low"))
             name = measure.of.replace(" (", "\n(", 1) if own else shortened(line.name, 60)  # bars stand between titles
-            axes.set_title(name, size=7.5, pad=3, wrap=True, parse_math=False)
+            axes.set_title(name, size=LETTERS, pad=3, wrap=True, parse_math=False)
             said = np.array([f"{chart.place(j)}: {measure.say(line, j)}" for j in range(maps[i].size)])
             self._map(axes, maps[i], line.is_open.reshape(maps[i].shape), said.reshape(maps[i].shape), colours, chart)
             first, last = i % per_row == 0, i + per_row >= len(shown)
             if first:
-                axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
+                axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=LETTERS, parse_math=False)
             if last:
-                axes.set_xlabel(f"{chart.axes[0]} (input at the left)", size=6.5, parse_math=False)
+                axes.set_xlabel(f"{chart.axes[0]} (input at the left)", size=LETTERS, parse_math=False)
             if shared:  # maps of the same cuts name them at the left and below, and are larger for it
                 axes.tick_params(labelleft=first, labelbottom=last)
             if own and not alike:
                 bar = part.colorbar(colours, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
             elif i == len(shown) - 1:
                 bar = part.colorbar(colours, ax=list(grid.flat), pad=0.02, shrink=0.9, aspect=22 * self.rows)
-                bar.set_label("index" if own else measure.label, size=7.5, parse_math=False)
+                bar.set_label("index" if own else measure.label, size=LETTERS, parse_math=False)
             else:
                 continue
             bar.outline.set_visible(False)
-            bar.ax.tick_params(length=2, pad=1.5, labelsize=6.5)
+            bar.ax.tick_params(length=2, pad=1.5, labelsize=LETTERS)
 
     def _map(
         self,
@@ -621,7 +636,8 @@ class Maps:
         there = np.isfinite(values)
         if not there.any():
             axes.set(xticks=[], yticks=[], facecolor=MISSING["facecolor"])
-            axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color="0.4", size=7)
+            middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+            axes.text(0.5, 0.5, "not measured", color="0.4", size=LETTERS, **middle)
             return
         down, across = there.any(1), there.any(0)
         values = values[down][:, across]
@@ -633,7 +649,7 @@ class Maps:
             [shortened(name, _LONGEST) for name in np.array(names)[kept]]
             for names, kept in ((chart.rows, down), (chart.columns, across))
         )
-        size = min(6.5, max(SMALLEST, 0.85 * 72 * 5 / (self.per_row * len(columns))))
+        size = min(LETTERS, max(SMALLEST, 0.85 * 72 * 5 / (self.per_row * len(columns))))
         axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=90, fontsize=size, parse_math=False)
         axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=size, parse_math=False)
         for sender, receiver in product(chart.senders, chart.receivers):

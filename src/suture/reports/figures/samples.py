@@ -16,11 +16,11 @@ from torch.nn.functional import pad
 from suture.data import Data, Samples
 from suture.data.samples import check_pictures
 from suture.reports.figures.curve import WIDTH, Picture, fit_height, styled
-from suture.reports.style import shortened
+from suture.reports.style import LETTERS, shortened
 
 ROLES = ("fit", "validation", "score")
 COLUMNS = 10  #: images beside each other, at most
-_SMALLEST, _LARGEST = 4.5, 7.0  #: points: the letters of a class's name
+_SMALLEST, _LARGEST = 4.5, LETTERS  #: points: the letters of a class's name
 _LETTER = 0.62  #: the width of a letter, in its height
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -65,7 +65,7 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2) -> F
                 _name_classes(axes, before, _gap(samples))
             more = len(samples.classes) > COLUMNS
             title += f" (the first {COLUMNS} of {len(samples.classes)} classes)" if more else ""
-            axes.set_title(title, loc="left", size=8, parse_math=False)
+            axes.set_title(title, loc="left", size=LETTERS, parse_math=False)
         fit_height(figure, list(panels), sum(heights))
     return figure
 

@@ -14,13 +14,13 @@ from scipy.optimize import isotonic_regression
 from suture.measurement.tables.questions import UNASKED
 from suture.measurement.tables.read import Reading
 from suture.measurement.tables.say import asked, name_question, say_mark
-from suture.reports.style import MARKS, shortened, with_minus
+from suture.reports.style import LETTERS, MARKS, shortened, with_minus
 
 _LETTERS = 12.4  #: of a verdict, in an inch of its line
-_LETTER = 3.7  #: points: the width of a letter of a name
+_LETTER = 4.2  #: points: the width of a letter of a name
 _QUESTION = 24  #: letters of the name of a question
 _LONGEST = 36  #: letters of the name of a line, after which its middle is left out
-_TITLE, _NAME, _HEIGHT = 9.0, 7.0, 1.25  #: points: a verdict, the name of a line; the height of a line, in its size
+_TITLE, _HEIGHT = 9.0, 1.25  #: points: a verdict; the height of a line, in the size of its letters
 
 
 def head(figure: Figure, verdict: str) -> None:
@@ -38,7 +38,7 @@ def strip(axes: Axes, reading: Reading) -> None:
                 axes.plot([place], [row], markersize=5, clip_on=False, **_look(answer))
     axes.set(ylim=(len(questions) - 0.5, -0.5), yticks=range(len(questions)))
     names = [shortened(name_question(reading, question), _QUESTION) for question in questions]
-    axes.set_yticklabels(names, fontsize=_NAME, parse_math=False)
+    axes.set_yticklabels(names, fontsize=LETTERS, parse_math=False)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -63,7 +63,7 @@ def name_marks(figure: Figure, entries: Sequence[tuple[Artist, str]]) -> None:
     if entries:
         handles, names = zip(*entries, strict=True)
         columns = int(72 * figure.get_figwidth() // (_LETTER * max(map(len, names)) + 24))
-        how: dict[str, Any] = {"handletextpad": 0.7, "columnspacing": 1.2, "fontsize": _NAME}
+        how: dict[str, Any] = {"handletextpad": 0.7, "columnspacing": 1.2, "fontsize": LETTERS}
         figure.legend(handles, names, loc="outside lower left", ncols=min(max(columns, 1), len(entries)), **how)
 
 
@@ -76,7 +76,7 @@ def name_lines(
     """
     low, high = axes.get_ylim()
     tall = axes.get_window_extent().height / axes.get_figure(root=True).dpi * 72  # type: ignore[union-attr]
-    least = _NAME * _HEIGHT / tall
+    least = LETTERS * _HEIGHT / tall
     order = sorted(named, key=lambda one: one[0])
     places = _apart(np.array([(y - low) / (high - low) for y, *_ in order]), least)
     for place, (_, name, colour, bold) in zip(places.tolist(), order, strict=True):
@@ -87,7 +87,7 @@ def name_lines(
             xycoords="axes fraction",
             textcoords="offset points",
             va="center_baseline",
-            size=_NAME,
+            size=LETTERS,
             color=colour,
             weight="bold" if bold else "normal",
             parse_math=False,
