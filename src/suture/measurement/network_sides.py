@@ -117,9 +117,10 @@ def _layers(
     sides: tuple[_Side, _Side], samples_as: SamplesAs, activations: Activations, methods: Sequence[Index]
 ) -> dict[str, Layer]:
     """Return the layers by their needs' keys, one for what is the same activations, each to keep things if they fit."""
-    needs = {(need := Need(one, read, cut.index)).key: need for one, cuts, read in sides for cut in cuts}
+    places = {Need(one, read, cut.index).key: (one, cut, read) for one, cuts, read in sides for cut in cuts}
     tensors = {
-        key: _take_counted(activations.get(need), _find_masked(need.samples), samples_as) for key, need in needs.items()
+        key: _take_counted(activations.at(network, cut, read), _find_masked(read), samples_as)
+        for key, (network, cut, read) in places.items()
     }
     sizes = [len(read) * positions(cut.shape, samples_as) for _, cuts, read in sides for cut in cuts]
     devices = {tensor.device for tensor in tensors.values()}
@@ -127,10 +128,8 @@ def _layers(
         tensors = {key: tensor.cpu() for key, tensor in tensors.items()}
     keeps = have_room(sizes, methods, devices)
     return {
-        key: Layer(
-            _name(need.network, need.network.cuts.place(need.index)), tensors[key], samples_as, {} if keeps else None
-        )
-        for key, need in needs.items()
+        key: Layer(_name(network, cut), tensors[key], samples_as, {} if keeps else None)
+        for key, (network, cut, _) in places.items()
     }
 
 
