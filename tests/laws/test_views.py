@@ -315,6 +315,9 @@ REFUSED: dict[str, Callable[[Data, Network, Network], object]] = {
     "DataError: samples_as='pixels' pairs positions": lambda data, a, b: suture.compare(
         a, b, data=data, samples_as="pixels"
     ),
+    "DataError: two has a view for each network, and a trait is looked for in both": lambda data, a, b: suture.localise(
+        suture.traits.knows(data, "1"), a, b, data=data
+    ),
     "DataError: of two senders read one view and receivers": lambda data, a, b: suture.matrix([a, b], data=data),
     "DataError: two/fit has images, and reads was made with an example of token ids": lambda data, a, b: suture.stitch(
         b, b, at=("mix", "read"), data=data
