@@ -1,6 +1,6 @@
-"""The pictures of docs/gallery.md, drawn by the programs that the page shows; it takes some minutes.
+"""The pictures of docs/gallery.md and docs/how-to/views.md, drawn by the programs of these pages; it takes minutes.
 
-python benchmarks/gallery.py docs/images
+python benchmarks/gallery.py docs/images [--page views]
 """
 
 import argparse
@@ -8,17 +8,21 @@ import os
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "gallery.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = {"gallery": DOCS / "gallery.md", "views": DOCS / "how-to" / "views.md"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pictures", type=Path)
-    os.chdir(parser.parse_args().pictures)
-    names = {"__name__": "gallery"}
-    for program in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
-        print(program, flush=True)
-        exec(program, names)
+    parser.add_argument("--page", choices=PAGES, nargs="+", default=[*PAGES])
+    given = parser.parse_args()
+    os.chdir(given.pictures)
+    for page in given.page:
+        names, text = {"__name__": page}, PAGES[page].read_text(encoding="utf-8")
+        for program in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            print(program, flush=True)
+            exec(program, names)
     return 0
 
 

@@ -19,6 +19,7 @@ from suture.core.stitches import (
     MapsToTokens,
     Orthogonal,
     Permutation,
+    PooledLinear,
     Shape,
     Stitch,
     StridedConv,
@@ -78,6 +79,8 @@ JOINTS: list[tuple[Stitch, Shape, Shape]] = [
     (TokensToTokens(), (6, 3), (4, 4)),
     (TwoLayer(), (5,), (4,)),
     (TwoLayer(width=4), (3, 5), (3, 4)),
+    (PooledLinear(), (3, 2, 2), (4,)),
+    (PooledLinear("last"), (3, 5), (4,)),
     (TwoLayer(width=11), (5, 3, 3), (4, 3, 3)),
 ]
 """Members of every family with two shapes that they join."""

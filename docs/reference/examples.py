@@ -40,6 +40,11 @@ network = suture.load_network(
 digits = suture.load_data("digits")  # or a folder, a hub id, tensors, Datasets, DataLoaders
 print(len(digits.fit), len(digits.validation), len(digits.score))
 
+# %% suture.load_views
+texts = torch.arange(200)[:, None] + torch.arange(5)  # token ids, as the receiver reads the same samples
+two = suture.load_views((torch.rand(200, 1, 8, 8), torch.arange(200) % 10), (texts, torch.arange(200) % 10), split=0.2)
+print(two, two.for_sender.example.shape, two.for_receiver.example.shape)
+
 # %% suture.Data
 smaller = data.limited(fit=100, score=50)
 mixed = suture.Data("two sources", fit=smaller.fit, validation=data.validation, score=data.score)

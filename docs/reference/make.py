@@ -23,7 +23,7 @@ CONFIG = HERE.parents[1] / "mkdocs.yml"
 PACKAGES: dict[str, ModuleType] = {"suture": suture, "suture_papers": suture_papers}
 
 GROUPS: dict[str, str] = {
-    "Networks and data": "suture: Network load_network load_data Data Samples Preprocess",
+    "Networks and data": "suture: Network load_network load_data load_views Data Samples Preprocess",
     "Measuring": "suture: stitch curve matrix localise run forecast measure Plan Trial Measurement",
     "Choices": "suture: stitches fits controls baselines scores tasks traits changes",
     "Reading": "suture: explain plot report summary over_networks by_depth profiles onset",
@@ -40,7 +40,7 @@ GROUPS: dict[str, str] = {
 FIRST: dict[str, str] = {
     "suture.fits": "Converged Quick LeastSquares TaskLoss MatchActivations BestOf Random Narrower SoftLabels Adam SGD",
     "suture.stitches": "stitch_for Identity Permutation Diagonal Orthogonal LowRank Linear Conv StridedConv "
-    "UpsampledConv MapsToTokens TokensToMaps TokensToTokens ConvLinear FullLinear FAMILIES",
+    "UpsampledConv MapsToTokens TokensToMaps TokensToTokens ConvLinear FullLinear PooledLinear FAMILIES",
     "suture.changes": "Covered stack Variant",
     "suture_papers.recipes": "bansal2021 hernandez2022 hernandez2022_copy oxford2025 smith2024 smith2024_noise "
     "smith2024_vgg csiszarik2021 athanasiadis2025 mai2026 for_epochs RECIPES",
@@ -60,6 +60,7 @@ GUIDE: dict[str, str] = {
     "Several networks": "over-networks.md: matrix over_networks by_depth profiles summary",
     "Similarity indices": "indices.md: indices beside",
     "Your own matrices": "how-to/matrices.md: compare",
+    "Two views of one thing": "how-to/views.md: load_views",
     "Features, not only layers": "how-to/features.md: features",
     "Folding": "folding.md: can_fold foldable_cuts",
     "Long runs and clusters": "how-to/long-runs.md: run forecast Store Local Ray",

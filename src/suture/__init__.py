@@ -17,7 +17,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.core.folding import foldable_cuts
     from suture.core.network.network import Network
     from suture.core.stitched import Seam, Stitched, can_fold
-    from suture.data import Data, Samples, changes, load_data, tasks
+    from suture.data import Data, Samples, changes, load_data, load_views, tasks
     from suture.data.preprocess import Preprocess
     from suture.measurement import features, indices
     from suture.measurement.compare import beside, compare
@@ -72,6 +72,7 @@ __all__ = [
     "load_data",
     "load_network",
     "load_stitched",
+    "load_views",
     "localise",
     "matrix",
     "measure",

@@ -549,21 +549,22 @@ def test_networks_of_two_tokenisers_are_refused():
     large.resize_token_embeddings(120)
     a, b = (Network(model, example=ids, name=name) for model, name in ((small, "A"), (large, "B")))
     cuts = ("encoder.layer.0", "model.layers.0")
+    found = load_data((ids["input_ids"].repeat(9, 1) % 60, torch.arange(54) % CLASSES), split=0.5, name="texts")
     with pytest.raises(NetworkError, match="A reads texts by a table of 99 tokens, and B by a table of 120 tokens"):
-        suture.Seam.at(a, b, cuts)
+        suture.stitch(a, b, at=cuts, data=found)
     one, other = (
         Network(nn.Sequential(nn.Embedding(rows, WIDTH), Head()), example=ids["input_ids"] % 60, name=f"of {rows}")
         for rows in (60, 80)
     )
     with pytest.raises(NetworkError, match="of 60 reads texts by a table of 60 tokens, and of 80 by a table of 80"):
-        suture.Seam.at(one, other, "0")
-    found = load_data((ids["input_ids"].repeat(9, 1) % 60, torch.arange(54) % CLASSES), split=0.5, name="texts")
+        suture.stitch(one, other, at="0", data=found)
     with pytest.raises(NetworkError, match="of 80 reads texts by a table of 80 tokens, and of 60 by a table of 60"):
         suture.compare(other, one, data=found)
     one, same, other = (Network(words(0), example=texts(4, 0), tokenizer=name) for name in ("one", "one", "other"))
-    suture.Seam.at(one, same, "tokens")
+    found = labelled(words(0), 60)
+    suture.curve(one, same, data=found, at="tokens", controls=())
     with pytest.raises(NetworkError, match=r"by a tokeniser one, and .* by a tokeniser other"):
-        suture.Seam.at(one, other, "tokens")
+        suture.curve(one, other, data=found, at="tokens", controls=())
 
 
 def test_layers_that_read_a_mask_are_not_fine_tuned():

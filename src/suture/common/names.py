@@ -33,7 +33,7 @@ NAMES: dict[str, dict[str, str]] = {
     "stitch": _in(
         "suture.core.stitches:FAMILIES",
         "identity linear conv low-rank orthogonal permutation diagonal two-layer strided-conv upsampled-conv "
-        "conv-linear full-linear maps-to-tokens tokens-to-maps tokens-to-tokens",
+        "conv-linear full-linear pooled-linear maps-to-tokens tokens-to-maps tokens-to-tokens",
     ),
     "fit": _classes(
         "suture.fits",

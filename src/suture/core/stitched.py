@@ -25,7 +25,8 @@ from suture.core.plain import fix_norms, with_norms
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import spell_shape
-from suture.data.inputs import join_inputs
+from suture.core.stitches.pooled_linear import pool_sent
+from suture.data.inputs import counted, join_inputs
 from suture.data.noise import ClusteredNoise
 
 At = str | Cut | tuple[str | Cut, str | Cut]
@@ -37,8 +38,8 @@ class Seam:
     """Two networks and where each is cut.
 
     The cuts are names; an alias, or a ``Cut``, is replaced by the name. That of clustered noise is empty. Raises
-    ``NetworkError`` if sender or receiver is not a network, they are on two devices or have two tokenisers, and
-    ``CutError`` for an unknown cut.
+    ``NetworkError`` if sender or receiver is not a network or they are on two devices, and ``CutError`` for an unknown
+    cut.
     """
 
     sender: Network | ClusteredNoise
@@ -48,7 +49,7 @@ class Seam:
 
     def __post_init__(self) -> None:
         check_networks(self.sender, self.receiver)
-        check_pair(self.sender, self.receiver)
+        check_devices(self.sender, self.receiver)
         object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
 
@@ -114,15 +115,22 @@ def check_networks(sender: object, receiver: object) -> None:
     check_kind("the receiver", receiver, Network, remedy, NetworkError)
 
 
-def check_pair(sender: Network | ClusteredNoise, receiver: Network) -> None:
-    """Raise ``NetworkError`` if two networks are on two devices, or read texts in other tokens, as far as is known."""
-    if not isinstance(sender, Network):
-        return
-    if sender.device != receiver.device:
+def check_devices(sender: Network | ClusteredNoise, receiver: Network) -> None:
+    """Raise ``NetworkError`` if two networks are on two devices."""
+    if isinstance(sender, Network) and sender.device != receiver.device:
         raise NetworkError(
             f"{sender.name} is on {sender.device} and {receiver.name} on {receiver.device}; put both on one device: "
             f"network.to('{receiver.device}')"
         )
+
+
+def check_tokens(sender: Network | ClusteredNoise, receiver: Network) -> None:
+    """Raise ``NetworkError`` if networks that are to read the same texts read them in other tokens, if that is known.
+
+    Networks of which each has its own view of a sample read no text together, and need not be asked.
+    """
+    if not isinstance(sender, Network):
+        return
     named = sender.tokenizer, receiver.tokenizer
     if named[0] == named[1] is not None:
         return
@@ -133,9 +141,39 @@ def check_pair(sender: Network | ClusteredNoise, receiver: Network) -> None:
         one, other = (told.format(each) for each in what)
         raise NetworkError(
             f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens are not pairs, and "
-            "stitches are token by token; give networks of one tokeniser, or name it if they share it and a table has "
-            "unused rows: Network(…, tokenizer='…')"
+            "stitches are token by token; give networks of one tokeniser, name it if they share it and a table has "
+            "unused rows, Network(…, tokenizer='…'), or give each network its own token ids: load_views(…)"
         )
+
+
+def cuts_for_views(receiver: Network) -> list[Cut]:
+    """Return the cuts of a receiver that another view of a sample can be stitched into: where a sample is one vector.
+
+    The layers behind must read nothing but that vector, because the stitched network is given the sender's view alone.
+    """
+    vectors = [cut for cut in receiver.cuts if len(cut.shape) == 1]
+    return [cut for cut in vectors if receiver.inputs_from(cut.index, receiver.example) is None]
+
+
+def check_cut_for_views(seam: Seam) -> None:
+    """Raise ``CutError`` if a stitch cannot join networks of which each has its own view of a sample, naming the cuts.
+
+    Samples are pairs then, and their positions and tokens are not.
+    """
+    receiver, cut = seam.receiver, seam.receiver.cuts.find(seam.receiver_cut)
+    names = [cut.name for cut in cuts_for_views(receiver)]
+    if cut.name in names or (cut.is_output and len(cut.shape) == 1):
+        return
+    why = f"'{cut.name}' of {receiver.name} passes {spell_shape(cut.shape)}"
+    if len(cut.shape) == 1:
+        why = f"the layers of {receiver.name} after '{cut.name}' read masks or positions of its own view"
+    remedy = "none of its cuts is such: give a model that pools before its last layers"
+    if names:
+        remedy = f"such cuts of {receiver.name}: {', '.join(names)}"
+    raise CutError(
+        f"{why}, and each network reads its own view of a sample, so that samples are pairs and their positions are "
+        f"not: stitch into a cut where a sample is one vector, {remedy}; or compare by an index: suture.compare(…)"
+    )
 
 
 def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
@@ -177,10 +215,12 @@ class Stitched(nn.Module):
         return self
 
     def forward(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
-        """Map raw images, or other inputs of both networks, to the receiver's outputs ``(n, outputs)``."""
-        _, (receiver, received) = self.seam.sides
+        """Map raw images, or other inputs of the sender, to the receiver's outputs ``(n, outputs)``."""
+        (sender, _), (receiver, received) = self.seam.sides
         images, _ = join_inputs(images)
-        represented = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
+        there = counted(images, sender.inputs) if sender.inputs else None
+        sent = pool_sent(self.stitch, self.prefix(images), there)
+        represented = self.stitch(match_dtype(sent, self.stitch).contiguous())
         if images.shape[1:] == receiver.example.shape[1:] and represented.shape[1:] != received.shape:
             raise ShapeError(
                 f"the stitch gives {spell_shape(represented.shape[1:])}, and the layers of {receiver.name} after "

@@ -1,6 +1,6 @@
 """Samples in three roles (fit, validation, score) and their task: sources, preprocessing, changes of data, noise."""
 
 from suture.data.samples import Data, Samples
-from suture.data.sources import load_data
+from suture.data.sources import load_data, load_views
 
-__all__ = ["Data", "Samples", "load_data"]
+__all__ = ["Data", "Samples", "load_data", "load_views"]

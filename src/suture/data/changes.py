@@ -53,6 +53,11 @@ class Variant(ABC):
                 f"'{self.summary}' needs a class for each sample, and the task of {data.name} is {data.fit.task.name}; "
                 "change the labels before load_data"
             )
+        if data.fit.sent is not None:
+            raise DataError(
+                f"'{self.summary}' changes images that all networks read, and {data.name} has a view for each network; "
+                "change the arrays before load_views"
+            )
         name = f"{data.name} {self.summary}"
         changed: dict[str, Any] = {}
         for role in ("fit", "validation", "score") if self.everywhere else ("fit", "validation"):

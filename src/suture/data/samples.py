@@ -11,6 +11,10 @@ in the control that breaks the pairs, where the sender sees one image and the st
 positions that the receiver reads are then that other's, as all that it is given but the stitch: what it can do
 by these alone is not owed to the sender. In closed form only those positions pair that both samples have.
 
+Samples may have two *views*: the receiver reads ``images``, and the sender reads its own samples of the same things,
+``sent``, such as an image and its caption. Then samples are pairs, and their positions and tokens are not. Whatever
+needs the sender's input asks ``for_sender``, which without views is the samples themselves.
+
 Data is identified by its fingerprint, a SHA-256 over its content; the name is for people and does not enter. Leave
 tensors unchanged once they are here: a fingerprint is taken once.
 """
@@ -26,7 +30,7 @@ import torch
 from torch import Tensor
 
 from suture.common.errors import DataError
-from suture.common.hashing import identity, keyed_as
+from suture.common.hashing import identity, keyed_as, later
 from suture.common.mapped import join, pieces, take
 from suture.common.seeds import digest, generator
 from suture.common.validation import check_kind, check_name, check_whole
@@ -211,7 +215,8 @@ class Samples:
     ``transforms`` describes in words how the images were transformed before. A mapping of inputs, such as a
     tokeniser's ``input_ids`` and ``attention_mask``, may be given for ``images``; these are then ``(N, columns, T)``,
     and ``inputs`` says what the columns are. Images (N, H, W, C) of 1 or 3 channels and at least 8×8 pixels are turned,
-    and labels (N, 1) of classes flattened. Raises ``DataError`` when any of this fails.
+    and labels (N, 1) of classes flattened. ``sent`` are the same samples, in the same order and under the same labels,
+    as the sender reads them, if its view is another. Raises ``DataError`` when any of this fails.
     """
 
     name: str
@@ -222,6 +227,7 @@ class Samples:
     task: Task = Classification()
     transforms: str = ""
     inputs: Inputs = ()
+    sent: "Samples | None" = later(None)
 
     def __post_init__(self) -> None:
         check_kind("task", self.task, Task, "a task such as Classification()")
@@ -241,9 +247,11 @@ class Samples:
             object.__setattr__(self, "labels", self.task.ignore(self.labels, self.counted))
         check_labels(self.name, self.labels, len(self), self.classes, self.task)
         self.task.check_inputs(self.name, self.labels, content_of(self.images))
+        if self.sent is not None:
+            _check_views(self, self.sent)
 
     def __repr__(self) -> str:
-        what = f"{len(self):,} {things(self.images)} of {sizes(self.images)}"
+        what = f"{len(self):,} {_say_sizes(self)}"
         return f"Samples({self.name!r}, {what}, {_describe_task(self)})"
 
     def __len__(self) -> int:
@@ -253,12 +261,32 @@ class Samples:
     def example(self) -> "Tensor | dict[str, Tensor]":
         """The first images, at most 4, on which a network is probed; a mapping if there are several inputs.
 
-        If sequences are filled up on the left, one that is stands among them.
+        If sequences are filled up on the left, one that is stands among them. Raises ``DataError`` for samples of two
+        views, of which each network has its own example.
         """
+        if self.sent is not None:
+            raise DataError(
+                f"{self.name!r} has a view for each network, so there are two examples: for the sender's network "
+                "data.for_sender.example, for the receiver's data.for_receiver.example"
+            )
         rows = list(range(min(len(self), 4)))
         if self.counted is not None and bool(self.counted[rows, 0].all()):
             rows = [*(~self.counted[:, 0]).nonzero().flatten()[:1].tolist(), *rows][:4]
         return part_inputs(self.images[rows], self.inputs)
+
+    @property
+    def for_sender(self) -> "Samples":
+        """The samples as the sender reads them: each its own, whatever partner the stitch is fitted to."""
+        return self if self.sent is None else self.sent
+
+    @property
+    def for_receiver(self) -> "Samples":
+        """The samples as the receiver reads them, without the sender's view."""
+        if self.sent is None:
+            return self
+        if ("for receiver", 0) not in self._made:
+            self._made["for receiver", 0] = replace(self, sent=None)
+        return self._made["for receiver", 0]
 
     @cached_property
     def counted(self) -> Tensor | None:
@@ -276,9 +304,40 @@ class Samples:
 
     @cached_property
     def contents(self) -> tuple[bytes, ...]:
-        """A hash of each sample, the same for the same image as bytes and as floats (``as_compared``)."""
+        """A hash of each sample, the same for the same image as bytes and as floats (``as_compared``).
+
+        A sample of two views is the same as another if both views are.
+        """
+        if self.sent is not None:
+            return tuple(map(bytes.__add__, self.for_receiver.contents, self.sent.contents))
         rows = chain.from_iterable(as_compared(part) for part in pieces(self.images))
         return tuple(hashlib.blake2b(row.numpy().data, digest_size=8).digest() for row in rows)
+
+    @cached_property
+    def copies(self) -> tuple[bytes, ...]:
+        """A mark of each sample, the same for those that must lie on one side of a cut: copies of one image.
+
+        With views, those are samples that share either view, directly or through others, as five captions of one image
+        do. A view that repeats by nature, with fewer than ``SHARED`` of its samples different, ties nothing together.
+        """
+        views = () if self.sent is None else (self.for_receiver.contents, self.sent.contents)
+        tied = [contents for contents in views if len(set(contents)) >= SHARED * len(self)]
+        if not tied:
+            return self.contents
+        marks = list(range(len(self)))  # a forest: each sample points to an earlier one that is tied to it
+
+        def root(index: int) -> int:
+            while marks[index] != index:
+                marks[index] = marks[marks[index]]
+                index = marks[index]
+            return index
+
+        for contents in tied:
+            first: dict[bytes, int] = {}
+            for index, content in enumerate(contents):
+                one, other = root(first.setdefault(content, index)), root(index)
+                marks[max(one, other)] = min(one, other)
+        return tuple(self.contents[root(index)] for index in range(len(self)))
 
     def count_among(self, known: Container[bytes]) -> int:
         """Return how many samples have their ``contents`` among these."""
@@ -291,15 +350,19 @@ class Samples:
 
     @cached_property
     def image_fingerprint(self) -> str:
-        """SHA-256 over dtype, shape and values of the images, in hexadecimal, whatever their layout."""
+        """SHA-256 over dtype, shape and values of the images, in hexadecimal, whatever their layout.
+
+        Of two views it is the receiver's.
+        """
         return tensor_digest(self.images)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over images, labels, classes and pairing, in hexadecimal; the name does not enter."""
+        """SHA-256 over images, both views of them, labels, classes and pairing, in hexadecimal; no name enters."""
         pairing = None if self.pairing is None else tensor_digest(self.pairing)
         told = () if self.task == Classification() else (identity(self.task),)  # which came later
         told = (*told, identity(self.inputs)) if self.inputs else told
+        told = told if self.sent is None else (*told, ("sent", self.sent.fingerprint))
         return digest(self.image_fingerprint, tensor_digest(self.labels), self.classes, pairing, *told)
 
     def take(self, indices: Tensor, name: str) -> "Samples":
@@ -309,12 +372,14 @@ class Samples:
         """
         if self.pairing is not None:
             raise DataError(f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle")
-        return replace(self, name=name, images=take(self.images, indices), labels=self.labels[indices])
+        sent = None if self.sent is None else self.sent.take(indices, name)
+        return replace(self, name=name, images=take(self.images, indices), labels=self.labels[indices], sent=sent)
 
     def followed_by(self, others: "Samples", name: str) -> "Samples":
         """Copy these samples and others behind them, under another name."""
         images, labels = join(self.images, others.images), torch.cat([self.labels, others.labels])
-        return replace(self, name=name, images=images, labels=labels)
+        sent = None if self.sent is None else self.sent.followed_by(others.for_sender, name)
+        return replace(self, name=name, images=images, labels=labels, sent=sent)
 
     def first(self, count: int) -> "Samples":
         """Return the first samples, the same object each time; if that is all of them, ``self``.
@@ -332,7 +397,8 @@ class Samples:
                     f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle"
                 )
             images, labels = self.images[:count], self.labels[:count].clone()
-            self._made["first", count] = replace(self, name=f"{self.name}[:{count}]", images=images, labels=labels)
+            sent, name = None if self.sent is None else self.sent.first(count), f"{self.name}[:{count}]"
+            self._made["first", count] = replace(self, name=name, images=images, labels=labels, sent=sent)
         return self._made["first", count]
 
     def shuffled(self, seed: int) -> "Samples":
@@ -351,7 +417,7 @@ class Samples:
 
     @cached_property
     def _made(self) -> "dict[tuple[str, int], Samples]":
-        """The results of ``first`` and ``shuffled``, whose images need not be hashed for every trial."""
+        """The results of ``first``, ``shuffled`` and such, whose images need not be hashed for every trial."""
         return {}
 
 
@@ -374,19 +440,38 @@ class Data:
     def __post_init__(self) -> None:
         for samples in (self.validation, self.score):
             self._check_like_fit(samples)
+        if self.fit.sent is not None:
+            _ = self.for_sender, self.for_receiver  # each of which is checked by itself
         self._check_apart("validation", self.fit)
         self._check_apart("score", self.fit, self.validation)
         self._check_classes()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(getattr(self, role)):,} {role}" for role in ("fit", "validation", "score"))
-        what = f"{things(self.fit.images)} of {sizes(self.fit.images)}"
-        return f"Data({self.name!r}, {counts} {what}, {_describe_task(self.fit)})"
+        return f"Data({self.name!r}, {counts} {_say_sizes(self.fit)}, {_describe_task(self.fit)})"
 
     @property
     def example(self) -> "Tensor | dict[str, Tensor]":
-        """The first raw images of the fit data, at most 4; a mapping if there are several inputs."""
+        """The first raw images of the fit data, at most 4; a mapping if there are several inputs.
+
+        Raises ``DataError`` for data of two views, each of which has its own: ``for_sender.example``.
+        """
         return self.fit.example
+
+    @cached_property
+    def for_sender(self) -> "Data":
+        """The data as the sender reads them; without views the same."""
+        return self._view("for_sender")
+
+    @cached_property
+    def for_receiver(self) -> "Data":
+        """The data as the receiver reads them; without views the same."""
+        return self._view("for_receiver")
+
+    def _view(self, role: str) -> "Data":
+        if self.fit.sent is None:
+            return self
+        return replace(self, **{part: getattr(getattr(self, part), role) for part in ("fit", "validation", "score")})
 
     @cached_property
     def training(self) -> Samples:
@@ -420,7 +505,7 @@ class Data:
                 "leaves fewer than 2 to fit or to validate on; give a fraction in (0, 1) that leaves both 2"
             )
         order = torch.randperm(len(train), generator=generator("validation", train.fingerprint))
-        validated, fitted = keep_apart(order, train.contents, count)
+        validated, fitted = keep_apart(order, train.copies, count)
         made = cls(
             name,
             fit=train.take(fitted, f"{name}/fit"),
@@ -465,7 +550,7 @@ class Data:
                 "on one side; give a number between"
             )
         order = torch.randperm(len(self.score), generator=generator("apart", self.score.fingerprint))
-        apart, left = keep_apart(order, self.score.contents, count)
+        apart, left = keep_apart(order, self.score.copies, count)
         validation = self.score.take(apart.sort().values, f"{self.score.name} ({count:,} to validate on)")
         score = self.score.take(left.sort().values, f"{self.score.name} (without {count:,})")
         return Data(self.name, self.fit, validation, score, apart=True, counted=self.counted)
@@ -483,8 +568,10 @@ class Data:
             return self.validation
         images = join(self.validation.images, take(self.fit.images, torch.tensor(rest)))
         labels = torch.cat([self.validation.labels, self.fit.labels[rest]])
-        name = f"{self.validation.name} and {len(rest):,} not fitted"
-        return replace(self.validation, name=name, images=images, labels=labels)
+        name, sent = f"{self.validation.name} and {len(rest):,} not fitted", self.validation.sent
+        if sent is not None:
+            sent = sent.followed_by(self.fit.for_sender.take(torch.tensor(rest), name), name)
+        return replace(self.validation, name=name, images=images, labels=labels, sent=sent)
 
     def _check_apart(self, role: str, *others: Samples, may_repeat: bool = True) -> None:
         """Raise ``DataError`` if more than ``SHARED`` of a role's images are among those of others; a few may be.
@@ -524,6 +611,11 @@ class Data:
     def _check_like_fit(self, samples: Samples) -> None:
         expected, got = tuple(self.fit.images.shape[1:]), tuple(samples.images.shape[1:])
         ours = self.fit.images
+        if (samples.sent is None) != (self.fit.sent is None):
+            one, other = (samples, self.fit) if samples.sent is None else (self.fit, samples)
+            raise DataError(
+                f"{other.name!r} has a view for each network, and {one.name!r} has one view; give all roles both views"
+            )
         if are_token_ids(samples.images) != are_token_ids(ours):
             what, those = things(samples.images), things(ours)
             raise DataError(f"{samples.name!r} has {what}, and {self.fit.name!r} {those}; they must be alike")
@@ -549,6 +641,37 @@ class Data:
                 f"classes of {samples.name!r} are {samples.classes} and those of {self.fit.name!r} "
                 f"{self.fit.classes}; they must be the same, in the same order"
             )
+
+
+def _say_sizes(samples: Samples) -> str:
+    """Return the kind and size of the samples in words, of two views both, the sender's first."""
+    views = (samples,) if samples.sent is None else (samples.sent, samples)
+    return ", read as ".join(f"{things(one.images)} of {sizes(one.images)}" for one in views)
+
+
+def _check_views(received: Samples, sent: Samples) -> None:
+    """Raise ``DataError`` unless the sender's view is of the same samples as the receiver's."""
+    check_kind("sent", sent, Samples, "the same samples as the sender reads them, Samples(…)")
+    name = received.name
+    if len(sent) != len(received):
+        raise DataError(
+            f"the sender's view of {name!r} has {len(sent):,} samples and the receiver's {len(received):,}; give both "
+            "views of the same samples, in the same order"
+        )
+    if sent.sent is not None or sent.pairing is not None:
+        raise DataError(f"the sender's view of {name!r} has views or pairs of its own; give plain samples")
+    if sent.task != received.task or sent.classes != received.classes:
+        raise DataError(
+            f"the sender's view of {name!r} is for {_describe_task(sent)}, and the receiver's for "
+            f"{_describe_task(received)}; give both the same labels"
+        )
+    if received.task.labelled and not torch.equal(sent.labels, received.labels):
+        pairs = zip(sent.labels, received.labels, strict=True)
+        first = next(i for i, (one, other) in enumerate(pairs) if not torch.equal(one, other))
+        raise DataError(
+            f"sample {first} of {name!r} has one label in the sender's view and another in the receiver's; give the "
+            "same samples in the same order"
+        )
 
 
 def _describe_task(samples: Samples) -> str:

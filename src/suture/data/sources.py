@@ -83,7 +83,6 @@ def load_data(
     shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
     task = Classification() if task is None else task
-    named = _name_classes(classes)
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if path.count("+") == 1 and not Path(path).expanduser().is_dir():
         upper, lower = (part.strip() for part in path.split("+"))
@@ -93,6 +92,65 @@ def load_data(
         _refuse("two sources", classes=classes, columns=columns, score_split=score_split, split=split, size=size)
         above, below = (load_data(one, validation_fraction=validation_fraction) for one in (upper, lower))
         return stack(above, below, name)
+    name, parts = _load_parts(source, name, classes, columns, score_split, split, size, task)
+    train, test = parts if split is None else _cut(parts.pop(), split, name)
+    return Data.split(name, train, test, validation_fraction)
+
+
+def load_views(
+    sender: Any,
+    receiver: Any,
+    *,
+    name: str | None = None,
+    classes: Sequence[str] | int | None = None,
+    columns: tuple[Columns | None, Columns | None] = (None, None),
+    score_split: str | None = None,
+    split: float | None = None,
+    size: int | None = None,
+    validation_fraction: float = 0.1,
+    task: Task | None = None,
+) -> Data:
+    """Load samples of which each network reads its own view, such as an image and its caption, in their three roles.
+
+    ``sender`` is the source of the view that the sender reads and ``receiver`` of the other; each is one that
+    ``load_data`` takes: two pairs of arrays, two columns of a ``datasets`` table, one text by two tokenisers. They are
+    of the same samples, in the same order, and give the same labels. ``columns`` are those of the sender's source and
+    of the receiver's, ``(("image", "label"), ("input_ids", "label"))``; the other settings are those of ``load_data``
+    and hold for both.
+
+    Make each network with its own example, ``data.for_sender.example`` and ``data.for_receiver.example``. Samples are
+    pairs, their positions and tokens are not: a stitch needs a receiver's cut at which a sample is one vector. Samples
+    that share a view, such as two captions of one image, are on one side of a cut. Raises ``DataError`` as
+    ``load_data`` does, and if the views differ in their number of samples, or in labels.
+    """
+    task = Classification() if task is None else task
+    if not isinstance(columns, tuple) or len(columns) != 2 or not all(one is None or len(one) == 2 for one in columns):
+        raise DataError(f"columns={columns!r}: give those of both sources, ((image, label), (input_ids, label))")
+    sources = zip((sender, receiver), columns, strict=True)
+    (one, sent), (other, received) = (
+        _load_parts(source, name, classes, chosen, score_split, split, size, task) for source, chosen in sources
+    )
+    name = one if one == other else f"{one} and {other}"
+    parts = [
+        replace(own, name=f"{name}/{part}", sent=view) for part, own, view in zip(_PARTS, received, sent, strict=False)
+    ]
+    train, test = parts if split is None else _cut(parts.pop(), split, name)
+    return Data.split(name, train, test, validation_fraction)
+
+
+def _load_parts(
+    source: Any,
+    name: str | None,
+    classes: Sequence[str] | int | None,
+    columns: Columns | None,
+    score_split: str | None,
+    split: float | None,
+    size: int | None,
+    task: Task,
+) -> tuple[str, list[Samples]]:
+    """Load the name and the samples of a source: those to train on and those to score, or all if they are to be cut."""
+    named = _name_classes(classes)
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if split is not None and score_split is not None:
         raise DataError(f"split={split:g} and score_split={score_split!r} both say what is scored; give one of them")
     if hub.is_of_datasets(source) and isinstance(source, dict):  # streams too are of one
@@ -125,9 +183,7 @@ def load_data(
         )
         for part, whole in zip(_PARTS, wholes, strict=False)
     ]
-    del wholes  # the files of large data are removed with their tensors
-    train, test = parts if split is None else _cut(parts.pop(), split, name)
-    return Data.split(name, train, test, validation_fraction)
+    return name, parts
 
 
 def _read_splits(
@@ -300,7 +356,7 @@ def _cut(samples: Samples, split: float, name: str) -> tuple[Samples, Samples]:
             f"many, 2 to {len(samples) - 4:,}"
         )
     order = torch.randperm(len(samples), generator=generator("split", samples.fingerprint))
-    test, train = keep_apart(order, samples.contents, int(count))
+    test, train = keep_apart(order, samples.copies, int(count))
     return samples.take(train, f"{name}/train"), samples.take(test, f"{name}/test")
 
 

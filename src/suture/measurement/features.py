@@ -43,6 +43,7 @@ from suture.core.folding import FeatureMap, read_feature_map
 from suture.core.network.network import Network
 from suture.core.stitched import Stitched, match_dtype
 from suture.core.stitches.base import width as width_of
+from suture.core.stitches.pooled_linear import pool_sent
 from suture.data import Samples
 from suture.measurement.indices.calibration import PERMUTATIONS, Null, calibrate, random_orders
 from suture.measurement.scores.intervals import mean_interval
@@ -289,8 +290,9 @@ def transfer(
     with undisturbed(), torch.no_grad():
         own = _read(dictionary, cache.at(trial.receiver, cut, of))
         for one in kept:
-            given = cache.at(one.trial.sender, one.trial.sender_cut, of)
-            stitch = one.stitch.eval()
+            stitch, scored = one.stitch.eval(), one.trial.score_data
+            read = (scored.first(len(of)) if len(of) < len(scored) else scored).for_sender
+            given = pool_sent(stitch, cache.at(one.trial.sender, one.trial.sender_cut, read), read.counted)
             device = next((p.device for p in stitch.parameters()), given.device)
             sent = (stitch(match_dtype(part.to(device, copy=True), stitch)) for part in given.split(CHUNK))  # type: ignore[no-untyped-call]
             carried = np.concatenate([_read(dictionary, part) for part in sent])

@@ -12,7 +12,8 @@ from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations, Need
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
-from suture.core.stitched import check_pair
+from suture.core.stitched import check_devices, check_tokens
+from suture.core.stitches.pooled_linear import pick_token
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import positions
@@ -22,7 +23,7 @@ from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_
 
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
 
-_Side = tuple[Network, list[Cut]]
+_Side = tuple[Network, list[Cut], Samples]
 
 
 def sides_of_networks(
@@ -47,47 +48,63 @@ def sides_of_networks(
     tell_networks_apart([a, b])
     if device is not None:
         a, b = a.to(device), b.to(device)
-    check_pair(a, b)
+    check_devices(a, b)
     check_kind("data", data, Data, "data with a split to score: load_data(…)")
-    sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
-    for network in (a, b):
-        network.check_samples(of)
-    if (counted := _find_masked(of)) is not None:
-        if samples_as == "pixels":
-            _check_tokens(sides, counted, permutations)
-        elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts in sides for cut in cuts):
-            _check_filled(methods)
-    named = [{_name(network, cut): cut.shape for cut in cuts} for network, cuts in sides]
+    if of.sent is None:
+        check_tokens(a, b)
+    elif samples_as == "pixels":
+        raise DataError(
+            f"samples_as='pixels' pairs positions and tokens, and of {of.name} each network reads its own view, whose "
+            "positions are not pairs; compare one vector of a sample: samples_as='mean', 'first' or 'last'"
+        )
+    sides = _sides(a, b, cuts, sender_cuts, receiver_cuts, of)
+    for network, _, read in sides:
+        network.check_samples(read)
+        if (counted := _find_masked(read)) is not None:
+            if samples_as == "pixels":
+                _check_tokens(sides, counted, permutations)
+            elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts, _ in sides for cut in cuts):
+                _check_filled(methods)
+    named = [{_name(network, cut): cut.shape for cut in cuts} for network, cuts, _ in sides]
     check_sizes(methods, len(of), (named[0], named[1]), samples_as)
     if activations is None:
         activations = Activations(ram=physical_memory())
     if activations.disk is None:
-        _check_room(sides, of)
-    layers = _layers(sides, of, samples_as, activations, methods)
+        _check_room(sides)
+    layers = _layers(sides, samples_as, activations, methods)
     ours, theirs = (
         NamedLayers(
             network.name,
             [cut.name for cut in cuts],
             [cut.depth for cut in cuts],
-            [layers[network.fingerprint, cut.index] for cut in cuts],
+            [layers[Need(network, read, cut.index).key] for cut in cuts],
         )
-        for network, cuts in sides
+        for network, cuts, read in sides
     )
     return (ours, theirs), of.name
 
 
 def _sides(
-    a: Network, b: Network, cuts: Which | None, sender_cuts: Which | None, receiver_cuts: Which | None
+    a: Network,
+    b: Network,
+    cuts: Which | None,
+    sender_cuts: Which | None,
+    receiver_cuts: Which | None,
+    samples: Samples,
 ) -> tuple[_Side, _Side]:
-    """Return the two networks, each with its chosen cuts."""
+    """Return the two networks, each with its chosen cuts and the samples as it reads them."""
     starts, ends = cuts_of_roles([a], [b], cuts, sender_cuts, receiver_cuts)
-    return (a, [a.cuts.find(name) for name in starts[a.name]]), (b, [b.cuts.find(name) for name in ends[b.name]])
+    return (
+        (a, [a.cuts.find(name) for name in starts[a.name]], samples.for_sender),
+        (b, [b.cuts.find(name) for name in ends[b.name]], samples.for_receiver),
+    )
 
 
-def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
+def _check_room(sides: tuple[_Side, _Side]) -> None:
     """Raise ``DataError`` if memory cannot hold all activations."""
-    needs = [Need(network, samples, cut.index) for network, cuts in sides for cut in cuts]
+    samples = sides[0][2]
+    needs = [Need(network, read, cut.index) for network, cuts, read in sides for cut in cuts]
     size, room = sum({need.key: need.nbytes for need in needs}.values()), int(ROOM * physical_memory())
     if size > room:
         raise DataError(
@@ -97,24 +114,23 @@ def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
 
 
 def _layers(
-    sides: tuple[_Side, _Side],
-    samples: Samples,
-    samples_as: SamplesAs,
-    activations: Activations,
-    methods: Sequence[Index],
-) -> dict[tuple[str, int], Layer]:
-    """Return the layers by network and cut, one for what is the same activations, each to keep things if they fit."""
-    places = {(network.fingerprint, cut.index): (network, cut) for network, cuts in sides for cut in cuts}
-    counted = _find_masked(samples)
+    sides: tuple[_Side, _Side], samples_as: SamplesAs, activations: Activations, methods: Sequence[Index]
+) -> dict[str, Layer]:
+    """Return the layers by their needs' keys, one for what is the same activations, each to keep things if they fit."""
+    places = {Need(one, read, cut.index).key: (one, cut, read) for one, cuts, read in sides for cut in cuts}
     tensors = {
-        key: _take_counted(activations.at(*place, samples), counted, samples_as) for key, place in places.items()
+        key: _take_counted(activations.at(network, cut, read), _find_masked(read), samples_as)
+        for key, (network, cut, read) in places.items()
     }
-    sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
+    sizes = [len(read) * positions(cut.shape, samples_as) for _, cuts, read in sides for cut in cuts]
     devices = {tensor.device for tensor in tensors.values()}
     if len(devices) > 1:  # a GPU had no room for some
         tensors = {key: tensor.cpu() for key, tensor in tensors.items()}
     keeps = have_room(sizes, methods, devices)
-    return {key: Layer(_name(*place), tensors[key], samples_as, {} if keeps else None) for key, place in places.items()}
+    return {
+        key: Layer(_name(network, cut), tensors[key], samples_as, {} if keeps else None)
+        for key, (network, cut, _) in places.items()
+    }
 
 
 def _find_masked(samples: Samples) -> Tensor | None:
@@ -134,7 +150,7 @@ def _check_tokens(sides: tuple[_Side, _Side], counted: Tensor, permutations: int
             "samples_as='pixels' has tokens of texts of unequal length, which cannot change places as chance would "
             "have it: give permutations=0, or compare one vector a text, samples_as='mean' or 'last'"
         )
-    for network, cuts in sides:
+    for network, cuts, _ in sides:
         for cut in cuts:
             if not _has_tokens(cut, counted):
                 raise DataError(
@@ -160,17 +176,15 @@ def _take_counted(x: Tensor, counted: Tensor | None, samples_as: SamplesAs) -> T
     """
     if counted is None or x.ndim != 3 or x.shape[:2] != counted.shape:
         return x
+    if samples_as in ("first", "last"):
+        return pick_token(x, samples_as, counted)
     there = counted.to(x.device)
     if samples_as == "pixels":
         return x[there].unsqueeze(1)
     if samples_as == "flattened":
         mean = (x * there[..., None]).sum(0, dtype=torch.float64) / there.sum(0).clamp(min=1)[:, None]
         return torch.where(there[..., None], x, mean.to(x.dtype))
-    if samples_as == "mean":
-        return pool(x.to(torch.promote_types(x.dtype, torch.float32)), there)
-    places = torch.arange(1, x.shape[1] + 1, device=x.device) * there
-    at = there.int().argmax(1) if samples_as == "first" else places.argmax(1)
-    return x[torch.arange(len(x), device=x.device), at]
+    return pool(x.to(torch.promote_types(x.dtype, torch.float32)), there)
 
 
 def _name(network: Network, cut: Cut) -> str:

@@ -283,7 +283,8 @@ def _weigh_stitch(family: Stitch, sender: Shape, receiver: Shape) -> int:
 def _samples_of(trials: Iterable[Trial]) -> list[Samples]:
     """Return the samples of trials, once for the same images."""
     roles = (s for trial in trials for s in (trial.fit_data, trial.validation_data, trial.score_data, trial.judged))
-    return list({samples.image_fingerprint: samples for samples in roles}.values())
+    views = (view for samples in roles for view in (samples, samples.for_sender))
+    return list({samples.image_fingerprint: samples for samples in views}.values())
 
 
 def _weight(module: nn.Module) -> int:

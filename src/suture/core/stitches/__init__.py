@@ -4,6 +4,7 @@ from suture.core.stitches.base import AffineMap, AffineStitch, Conv, Identity, L
 from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.flattened import ConvLinear, FullLinear, Probe
 from suture.core.stitches.layers import Layers
+from suture.core.stitches.pooled_linear import PooledLinear
 from suture.core.stitches.registry import FAMILIES, stitch_for
 from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
 from suture.core.stitches.two_layer import TwoLayer
@@ -25,6 +26,7 @@ __all__ = [
     "Orthogonal",
     "Part",
     "Permutation",
+    "PooledLinear",
     "Probe",
     "Shape",
     "Stitch",

@@ -5,6 +5,7 @@ from suture.core.network.layouts import TokenShape
 from suture.core.stitches.base import MEMBERS, Conv, Identity, Linear, Shape, Stitch, say_families, spell_shape
 from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.flattened import ConvLinear, FullLinear
+from suture.core.stitches.pooled_linear import PooledLinear
 from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
 from suture.core.stitches.two_layer import TwoLayer
 
@@ -21,6 +22,7 @@ FAMILIES: dict[str, type[Stitch]] = {
     "upsampled-conv": UpsampledConv,
     "conv-linear": ConvLinear,
     "full-linear": FullLinear,
+    "pooled-linear": PooledLinear,
     "maps-to-tokens": MapsToTokens,
     "tokens-to-maps": TokensToMaps,
     "tokens-to-tokens": TokensToTokens,

@@ -331,6 +331,11 @@ def check_scores(
         for label in score.named_classes:
             if not 0 <= label < classes:
                 raise DataError(f"'{score.name}' names class {label}, and there are {classes}, from 0 to {classes - 1}")
+        if score.reads_network and samples.sent is not None:
+            raise DataError(
+                f"'{score.name}' is computed from a network and the images that all read, and {samples.name} has a "
+                "view for each network; leave it out"
+            )
         if score.reads_network and isinstance(sender, ClusteredNoise):
             raise DataError(
                 f"'{score.name}' is computed from the stitched network, and clustered noise makes none; leave out "

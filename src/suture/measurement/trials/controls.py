@@ -21,6 +21,9 @@ images have in common what they show at each position on average, and at an earl
 channels correspond. Fits that end on the task loss do collapse, given steps enough, and so do vectors, which have no
 positions.
 
+With a view of a sample for each network, shuffled pairs break the pairing of the views. The networks that take the
+sender's place, the receiver itself and noise, have no view of their own: they read the receiver's.
+
 Clustered noise represents nothing but the class, and yet most receivers can be stitched to it without a loss
 (smith2024: "full compatibility"). A seam at which it does as well as the sender shows that the receiver's suffix and a
 trained stitch need the class and no more, and shows nothing about the sender's representation.
@@ -114,7 +117,8 @@ def invariance_aware(trial: Trial, *, steps: int = 200) -> Trial:
     CIFAR-10. Labels stay. Raises ``DataError`` if the sender is noise, the data are token ids, or pairs are broken.
     """
     fit, sender = trial.fit_data, trial.sender
-    if isinstance(sender, ClusteredNoise) or are_token_ids(fit.images) or fit.pairing is not None:
+    no_pictures = are_token_ids(fit.images) or trial.has_views
+    if isinstance(sender, ClusteredNoise) or no_pictures or fit.pairing is not None:
         raise DataError(f"no images look to {sender.name or 'noise'} as those of {fit.name} do; leave the control out")
     return replace(trial, fit_data=_look_alike(sender, trial.sender_cut, fit, steps), control="invariance aware")
 
@@ -148,12 +152,17 @@ DEFAULT: tuple[Control, ...] = (
 
 
 def _send_from(trial: Trial, sender: Network | ClusteredNoise, cut: str, control: str) -> Trial:
-    """Return the trial with another sender, and with the default stitch if the trial's own cannot join it."""
+    """Return the trial with another sender, and with the default stitch if the trial's own cannot join it.
+
+    It has no view of its own: it reads as the receiver does.
+    """
     shape = trial.seam.shapes[1]
     keep = trial.stitch is not None and trial.stitch.accepts(shape, shape)
     stitch = trial.stitch if keep else None
     seam = replace(trial.seam, sender=sender, sender_cut=cut)
-    return replace(trial, seam=seam, stitch=stitch, control=control)
+    data = {name: getattr(trial, name).for_receiver for name in ("fit_data", "validation_data", "score_data")}
+    judged_on = None if trial.judged_on is None else trial.judged_on.for_receiver
+    return replace(trial, seam=seam, stitch=stitch, control=control, judged_on=judged_on, **data)
 
 
 def _untrained(network: Network | ClusteredNoise, trial: Trial, role: str) -> Network:

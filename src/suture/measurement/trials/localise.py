@@ -22,7 +22,7 @@ reference network), and look at the controls. Which data it was is in the column
 from collections.abc import Sequence
 from dataclasses import replace
 
-from suture.common.errors import NetworkError
+from suture.common.errors import DataError, NetworkError
 from suture.common.validation import check_kind
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
@@ -65,6 +65,11 @@ def localise(
     check_kind("trait", trait, Trait, "a trait, such as traits.knows(data, 'cat')")
     for role, given, kind in (("data", data, Data), ("fit_data", fit_data, Data | None)):
         check_kind(role, given, kind, "data with a split to fit and one to score: load_data(…)")
+        if given is not None and given.fit.sent is not None:
+            raise DataError(
+                f"{given.name} has a view for each network, and a trait is looked for in both directions, in which the "
+                "views would change places; give data that both networks read"
+            )
     for role, network in (("carrier", carrier), ("reference", reference)):
         check_kind(role, network, Network, "a network: Network(model, example=data.example)", NetworkError)
     if carrier.name == reference.name:

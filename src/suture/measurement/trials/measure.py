@@ -36,6 +36,7 @@ from suture.core.fused import Fused, fuse_stitch, fuse_suffix
 from suture.core.network.network import Network, guard_frozen
 from suture.core.network.segments import Frozen
 from suture.core.stitched import Stitched, match_dtype
+from suture.core.stitches.pooled_linear import pool_sent
 from suture.data import Samples
 from suture.data.tasks import Classification
 from suture.fits import FitReport, Problem, Side
@@ -187,13 +188,19 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
         own = _own_outputs(trial, cache, samples)
         return own if samples.pairing is None else own[samples.pairing]
 
-    sent = cache.rows(trial.sender, trial.sender_cut, samples)
+    sent = _read_sent(trial, cache, samples, stitch)
     targets = outputs() if trial.task.copies else samples.paired_labels
     inputs, counted = trial.receiver.inputs_from(_index(trial), samples.images), _count(trial, samples)
     if samples.pairing is not None:
         inputs = None if inputs is None else inputs[samples.pairing]
         counted = None if counted is None else counted & counted[samples.pairing]
     return Side(match_dtype(sent, stitch), targets, expected, outputs, inputs, counted)
+
+
+def _read_sent(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Tensor:
+    """Return what the stitch reads of samples, as the sender reads them."""
+    read = samples.for_sender
+    return pool_sent(stitch, cache.rows(trial.sender, trial.sender_cut, read), read.counted)
 
 
 def _index(trial: Trial) -> int:
@@ -222,7 +229,7 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
     Raises ``FitError`` if they are not finite.
     """
     say_phase("scoring")
-    given = cache.rows(trial.sender, trial.sender_cut, trial.score_data)
+    given = _read_sent(trial, cache, trial.score_data, stitch)
     many = len(given) >= LEAST and given.ndim == 4
     cheap = fuse_stitch(stitch) if many else stitch
 
@@ -304,7 +311,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     """Score the outputs of a fitted stitch beside its parents; the measurement's ``seconds`` are still 0."""
     logits, notes = outputs
     data, scores, compared = trial.score_data, trial.scores, trial.compared
-    given = cache.rows(trial.sender, trial.sender_cut, data).narrow(0, 0, len(compared))
+    given = _read_sent(trial, cache, data, stitch).narrow(0, 0, len(compared))
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
     counted = _count(trial, compared)
     error, stitched_features, own_features = compare_activations(partial(_apply, trial, stitch), given, own, counted)
@@ -313,9 +320,12 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
     sender = trial.scored_sender
     networks = {"receiver": trial.receiver} | ({} if sender is None else {"sender": sender})
-    sender_values, sender_card = (
-        ({}, ScoreCard({})) if sender is None else score_parent(sender, data, scores, cache, targets)
-    )
+    sender_values: Values = {}
+    sender_card = ScoreCard({})
+    if sender is not None:
+        read = data.for_sender
+        own_targets = targets if read is data else read.labels
+        sender_values, sender_card = score_parent(sender, read, scores, cache, own_targets)
     return Measurement(
         trial=trial,
         sender=sender_card,
@@ -348,8 +358,9 @@ def _look_at(trial: Trial, cache: Activations, networks: Mapping[str, Network]) 
     if trial.guess is None:
         return {}
     judged, first = trial.judged, default_scores(trial.task)[0]
+    read = {"sender": judged.for_sender, "receiver": judged}
     found = {
-        role: score_parent(one, judged, (first,), cache, judged.labels)[1][first.name].value
+        role: score_parent(one, read[role], (first,), cache, read[role].labels)[1][first.name].value
         for role, one in networks.items()
     }
     of = "image" if trial.task == Classification() else "position"
@@ -363,13 +374,14 @@ def _gather_outcomes(
 ) -> Outcomes:
     """Return the outcome of every scored sample: its class, or its value of the first score if it has none."""
     data, first = trial.score_data, trial.scores[0].name
-    samples = digest(data.fingerprint)[:12]
+    samples = digest(data.for_receiver.fingerprint)[:12]  # so a control whose sender has another view is paired
     if trial.task != Classification():
         values = {"stitched": stitched, "receiver": receiver, "sender": sender}
         held = {role: found[first].float().cpu().numpy() for role, found in values.items() if first in found}
         return Outcomes(first, samples, held)
     outputs = {"stitched": logits, "receiver": cache.outputs(trial.receiver, data)}
-    outputs |= {"sender": cache.outputs(trial.scored_sender, data)} if trial.scored_sender is not None else {}
+    if trial.scored_sender is not None:
+        outputs |= {"sender": cache.outputs(trial.scored_sender, data.for_sender)}
     return Outcomes(CLASSES, samples, {role: steps_from(data.labels, out) for role, out in outputs.items()})
 
 

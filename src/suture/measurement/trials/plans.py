@@ -27,7 +27,7 @@ from suture.common.names import named, split_names
 from suture.common.validation import check_kind, check_whole
 from suture.core.network.cuts import Cut, shared_cuts
 from suture.core.network.network import Network
-from suture.core.stitched import At, Seam, check_networks
+from suture.core.stitched import At, Seam, check_networks, cuts_for_views
 from suture.core.stitches import AffineStitch, Identity, Stitch
 from suture.data import Data, Samples
 from suture.data.samples import VALIDATED
@@ -216,8 +216,9 @@ def curve(
     """Plan the seams at every cut that both networks share, or at those named in ``at``, with controls.
 
     ``at`` has cuts, pairs of them ``(sender cut, receiver cut)``, and patterns such as ``layer*``, for all shared cuts
-    of such names. The other keywords are those of ``Settings``. Raises ``CutError`` if they share none, or none is
-    named, and ``NetworkError`` if two different networks have one name.
+    of such names. Where each network reads its own view of a sample, it is by default all shared cuts at which the
+    receiver has one vector of a sample. The other keywords are those of ``Settings``. Raises ``CutError`` if they
+    share none, or none is named, and ``NetworkError`` if two different networks have one name.
     """
     settings = Settings.of(stitch, fit, scores, controls, seeds, network_seed)
     return plan_curve(sender, receiver, at, data, replace(settings, plan="curve"))
@@ -233,8 +234,24 @@ def plan_curve(
     if not cuts:
         raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
     tell_networks_apart(network for network in (sender, receiver) if isinstance(network, Network))
-    seams = [Seam.at(sender, receiver, cut) for cut in expand_patterns(cuts, sender, receiver)]
+    found = expand_patterns(cuts, sender, receiver)
+    if at is None and isinstance(data, Data) and data.fit.sent is not None:
+        found = _shared_vectors(found, sender, receiver)
+    seams = [Seam.at(sender, receiver, cut) for cut in found]
     return Plan(tuple(trial for seam in seams for trial in plan_seam(seam, data, settings)))
+
+
+def _shared_vectors(shared: Sequence[At], sender: Network, receiver: Network) -> tuple[At, ...]:
+    """Return the shared cuts that a view can be stitched into. Raises ``CutError`` if there are none."""
+    names = [cut.name for cut in cuts_for_views(receiver)]
+    found = tuple(cut for cut in shared if cut in names)
+    if not found:
+        raise CutError(
+            f"{sender.name} and {receiver.name} each read their own view of a sample, and share no cut where a sample "
+            f"is one vector; give pairs, at=[(a cut of {sender.name}, a cut of {receiver.name}), …]: such cuts of "
+            f"{receiver.name} are {', '.join(names) or 'none'}"
+        )
+    return found
 
 
 def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, ...]:
@@ -286,7 +303,8 @@ def matrix(
 ) -> Plan:
     """Plan every sender cut × every receiver cut of every sender into every receiver, with controls.
 
-    Without ``receivers`` every sender also receives, itself included. ``cuts`` chooses the cuts, all by default: names,
+    Without ``receivers`` every sender also receives, itself included; with a view of a sample for senders and one for
+    receivers, give both. ``cuts`` chooses the cuts, all by default: names,
     aliases or glob patterns (``"layer*"``) for every network, or a mapping from names of networks to such;
     ``sender_cuts`` and ``receiver_cuts`` do so for one role, in place of ``cuts``. A trial that is the same for several
     seams (``itself`` depends on the receiver's cut alone) is planned once. The other keywords are those of
@@ -297,8 +315,13 @@ def matrix(
     """
     settings = replace(Settings.of(stitch, fit, scores, controls, seeds, network_seed), plan="matrix")
     sending = _list_networks(senders)
+    has_views = isinstance(data, Data) and data.fit.sent is not None
+    if has_views and receivers is None:
+        raise DataError(f"of {data.name} senders read one view and receivers another; give receivers=, too")
     receiving = _list_networks(receivers) if receivers is not None else sending
     starts, ends = cuts_of_roles(sending, receiving, cuts, sender_cuts, receiver_cuts)
+    if has_views and cuts is None and receiver_cuts is None:
+        ends = {one.name: tuple(cut.name for cut in cuts_for_views(one)) or ends[one.name] for one in receiving}
     trials: dict[tuple[str, ...], Trial] = {}
     for sender, receiver in product(sending, receiving):
         for start, end in product(starts[sender.name], ends[receiver.name]):

@@ -33,8 +33,8 @@ from suture.common.validation import check_kind, check_whole
 from suture.core.activations.cache import Need
 from suture.core.network.network import Network
 from suture.core.plain import without_norms
-from suture.core.stitched import Seam, Stitched
-from suture.core.stitches import Stitch, stitch_for
+from suture.core.stitched import Seam, Stitched, check_cut_for_views, check_tokens
+from suture.core.stitches import PooledLinear, Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.data.tasks import Classification, Facts, Task
@@ -61,9 +61,14 @@ class Trial:
     networks' training. Nor is ``judged_on`` part of it: the samples on which the networks are judged alone, before
     anything is concluded. No score depends on them. By default they are the score data.
 
+    Of samples with two views each network reads its own. The stitch then joins one vector of a sample to another, and
+    ``stitch=None`` is ``PooledLinear`` unless the sender's cut has a vector already.
+
     Raises ``ShapeError`` if the stitch cannot join the shapes, and ``DataError`` if the data's classes do not match the
     receiver's head or the noise's clusters, the images do not suit a network, the pairs of the score data are broken,
-    or two scores have one name or one selects no sample.
+    or two scores have one name or one selects no sample. Raises ``NetworkError`` if both networks are to read the same
+    texts in tokens of their own, and ``CutError`` if each reads its own view and a sample is not one vector at the
+    receiver's cut.
     """
 
     seam: Seam
@@ -93,14 +98,21 @@ class Trial:
         if self.network_seed is not None:
             object.__setattr__(self, "network_seed", check_whole("network_seed", self.network_seed))
         check_kind("judged_on", self.judged_on, Samples | None, "samples without the trigger, such as data.score")
+        roles = dict.fromkeys((self.fit_data, self.validation_data, self.score_data, self.judged))
+        _check_views(self, *roles)
         self.family.check(*self.seam.shapes)
-        for samples in dict.fromkeys((self.fit_data, self.validation_data, self.score_data, self.judged)):
+        for samples in roles:
             _check_data(self, samples)
         object.__setattr__(self, "scores", tuple(score.for_task(self.task) for score in self.scores))
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
         self.fit.check_task(self.task)
         check_scores(self.scores, self.score_data, self.sender, self.receiver)
+
+    @property
+    def has_views(self) -> bool:
+        """Whether each network reads its own view of a sample."""
+        return self.score_data.sent is not None
 
     @property
     def sender(self) -> Network | ClusteredNoise:
@@ -187,6 +199,8 @@ class Trial:
     @cached_property
     def family(self) -> Stitch:
         """The family of stitches that is used."""
+        if self.stitch is None and self.has_views and len(self.seam.shapes[0]) > 1:
+            return PooledLinear()
         return self.stitch if self.stitch is not None else stitch_for(*self.seam.shapes)
 
     @property
@@ -202,16 +216,18 @@ class Trial:
         fitted = (self.fit_data, self.validation_data)
         needs: list[Need] = []
         if isinstance(sender, Network):
-            needs += [Need(sender, samples, sender.cuts.find(self.sender_cut).index) for samples in (*fitted, score)]
+            sent = sender.cuts.find(self.sender_cut).index
+            needs += [Need(sender, samples.for_sender, sent) for samples in (*fitted, score)]
         read = [self.select_read(samples) for samples in fitted if self.count_read(samples)]
         judged = (self.reference,) if own <= len(receiver.cuts) else ()
         needs += [Need(receiver, samples, own) for samples in (*read, self.compared, *judged)]
-        scored = [network for network in (receiver, self.scored_sender) if network is not None]
+        sending = self.scored_sender
+        judging = (score, self.judged)
         if self.task.copies:
             needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in fitted]
-        needs += [
-            Need(network, samples, len(network.cuts) + 1) for network in scored for samples in (score, self.judged)
-        ]
+        needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in judging]
+        if sending is not None:
+            needs += [Need(sending, samples.for_sender, len(sending.cuts) + 1) for samples in judging]
         return tuple({need.key: need for need in needs}.values())
 
     def count_read(self, samples: Samples) -> int:
@@ -227,7 +243,8 @@ class Trial:
     def scored_sender(self) -> Network | None:
         """The sender, if it has scores of its own: if it is a network whose outputs suit the labels."""
         sender = self.sender
-        scored = isinstance(sender, Network) and not self.task.copies and not _misfit(sender, self.score_data)
+        own = self.score_data.for_sender
+        scored = isinstance(sender, Network) and not self.task.copies and not _misfit(sender, own)
         return sender if scored else None  # type: ignore[return-value]
 
     @cached_property
@@ -437,6 +454,19 @@ def _misfit(network: Network, samples: Samples) -> str:
     return samples.task.check_outputs(network.output_shape, samples.labels, samples.classes)
 
 
+def _check_views(trial: Trial, *roles: Samples) -> None:
+    """Raise an error unless the samples pair as the networks read them: token by token, or each its own view."""
+    if len({samples.sent is None for samples in roles}) > 1:
+        raise DataError(
+            f"of the data of {trial.where} some have a view for each network and some have one view; give data of "
+            "one kind in all roles"
+        )
+    if trial.has_views:
+        check_cut_for_views(trial.seam)
+    else:
+        check_tokens(trial.sender, trial.receiver)
+
+
 def _check_data(trial: Trial, samples: Samples) -> None:
     misfit = _misfit(trial.receiver, samples)
     if misfit and samples.task != Classification():
@@ -446,8 +476,10 @@ def _check_data(trial: Trial, samples: Samples) -> None:
             f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
             f"has {trial.receiver.outputs} outputs; {_explain_classes(samples, trial.receiver.outputs)}"
         )
-    for network in trial.seam.networks:
-        network.check_samples(samples)
+    for network, read in ((trial.sender, samples.for_sender), (trial.receiver, samples)):
+        if not isinstance(network, Network):
+            continue
+        network.check_samples(read)
         if network.gives_probabilities and network.outputs == len(samples.classes):
             raise NetworkError(
                 f"the outputs of {network.name} are probabilities, of which fits and losses would take a softmax once "

@@ -81,12 +81,13 @@ class Packer:
                     self._keys[inner] = _network_key(inner)
                 parts: dict[str, Callable[[], bytes]] = {self._keys[inner]: partial(_pack_network, inner)}
             elif isinstance(inner, Samples):
-                images, key = inner.images, f"images-{inner.image_fingerprint}"
+                views = [inner] if inner.sent is None else [inner, inner.sent]
+                keys = {id(view.images): f"images-{view.image_fingerprint}" for view in views}
                 parts = {
                     f"samples-{digest(inner.fingerprint, inner.name)[:32]}": partial(
-                        _pickle, inner, lambda part: key if part is images else None
+                        _pickle, inner, lambda part: keys.get(id(part))
                     ),
-                    key: partial(_pack_images, inner, self._folder),
+                    **{keys[id(view.images)]: partial(_pack_images, view, self._folder) for view in views},
                 }
             else:
                 return None
@@ -236,7 +237,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return _find_operation, (*obj._schema.name.split("::"), obj._overloadname)
             case Samples():
                 kept = vars(obj) | {"fingerprint": obj.fingerprint, "image_fingerprint": obj.image_fingerprint}
-                for name in ("_made", "contents", "extremes"):  # the last is a view, and would bring all images
+                for name in ("_made", "contents", "copies", "extremes"):  # the last would bring all images
                     kept.pop(name, None)
                 return _make_bare, (type(obj),), kept, None, None, _fill
             case ClusteredNoise():
