@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from suture.common.errors import NetworkError
 from suture.core.network.segments import are_close, find_rounding
+from suture.core.network.shapes import new_mode, undo_attributes
 
 MANY = 1000  #: images in the batch whose operations are compared: more than any chunk
 LOOKED = (1, 7, 257)  #: of batches whose outputs are compared: below and above a chunk of 256
@@ -39,12 +39,12 @@ def check_sizes(model: nn.Module, cut: nn.Module, probe: Tensor, name: str) -> N
     ``cut`` takes prepared inputs twice, as what passes and as what is read beside it. ``probe`` are a few prepared
     inputs, which are repeated.
     """
-    batch = probe[torch.arange(MANY) % len(probe)]
     own = None
     for count in (_count_on_meta, _count_on_fake):  # the second takes far longer, and more code runs in it
-        own = count(model, batch)
-        if own is not None and own["rows"] == MANY and own == count(cut, batch, batch):
+        own = count(model, probe)
+        if own is not None and own["rows"] == MANY and own == count(cut, probe, probe):
             return
+    batch = probe[torch.arange(MANY) % len(probe)]
     sizes = {len(probe), *LOOKED[1:]}  # of one image the outputs were compared before
     if own is not None:
         sizes.add(min(MANY, max(LOOKED[-1], COMPUTED // probe[0].numel())))
@@ -75,27 +75,27 @@ def check_rows(out: Tensor, images: int, whose: str) -> None:
         raise NetworkError(f"{whose} gives {len(out)} rows for {images} images; {_REMEDY}")
 
 
-def _count_on_meta(run: nn.Module, *batches: Tensor) -> Counted | None:
-    """Count the operations on the batches, by name, numbers and shape, with every tensor on the meta device.
+def _count_on_meta(run: nn.Module, *probes: Tensor) -> Counted | None:
+    """Count the operations on many such inputs, by name, numbers and shape, with every tensor on the meta device.
 
     ``None`` if it needs values, or makes tensors on another device.
     """
     # Not by functional_call, which leaves a module of two names with the tensors that it was lent.
     tables: list[dict[str, Any]] = [table for m in run.modules() for table in (m._parameters, m._buffers)]
-    own = [dict(table) for table in tables]
-    try:
+    with undo_attributes(run.modules()):
         for table in tables:
             table.update({name: tensor.to("meta") for name, tensor in table.items() if tensor is not None})
-        return _count(run, [batch.to("meta") for batch in batches])
-    finally:
-        for table, tensors in zip(tables, own, strict=True):
-            table.update(tensors)
+        return _count(run, [_many(probe, "meta") for probe in probes])
 
 
-def _count_on_fake(run: nn.Module, *batches: Tensor) -> Counted | None:
+def _count_on_fake(run: nn.Module, *probes: Tensor) -> Counted | None:
     """Count the same with fake tensors, which pretend to be on their device; ``None`` if it needs values."""
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-        return _count(run, [fake.from_tensor(batch) for batch in batches])
+    with undo_attributes(run.modules()), new_mode():
+        return _count(run, [_many(probe, probe.device) for probe in probes])
+
+
+def _many(probe: Tensor, device: "torch.device | str") -> Tensor:
+    return torch.empty(MANY, *probe.shape[1:], dtype=probe.dtype, device=device)
 
 
 def _count(run: Callable[..., Tensor], batches: Sequence[Tensor]) -> Counted | None:
@@ -109,25 +109,51 @@ def _count(run: Callable[..., Tensor], batches: Sequence[Tensor]) -> Counted | N
 
 
 class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations on tensors made of the batches, except those that only change a tensor's layout."""
+    """Counts the operations on tensors made of the batches, except those that only change a tensor's layout.
+
+    An operation that is done again on the same values is counted once: every segment behind a cut makes the masks and
+    positions that it needs anew, and the model makes them once.
+    """
 
     def __init__(self, batches: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.found: Counted = Counter()
-        self.kept = list(batches)  # so that no other tensor gets its id
         self._made = set(map(id, batches))
+        self._numbers: dict[Hashable, int] = {}  # of every value, by the operation and the values it is made of
+        self._values: dict[int, tuple[Tensor, int, int]] = {}  # of tensors by id: kept, version, number of its value
+        for batch in batches:
+            self._set(batch, self._number("the batch"))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
         given = tree_leaves((args, kwargs))
+        name = func._schema.name.partition("::")[2]
+        read = [self._value(leaf) if isinstance(leaf, Tensor) else str(leaf) for leaf in given]
+        once = len(self._numbers) if torch.Tag.nondeterministic_seeded in func.tags else None
+        out = func(*args, **(kwargs or {}))
+        tensors = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        known = len(self._numbers)
+        for i, tensor in enumerate(tensors):
+            is_copy = name == "clone" and isinstance(read[0], int)
+            self._set(tensor, read[0] if is_copy else self._number((str(func), *read, *(kwargs or ()), i, once)))
         if any(id(leaf) in self._made for leaf in given):
-            tensors = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-            self.kept += tensors
             self._made |= set(map(id, tensors))
-            name = func._schema.name.partition("::")[2]
-            if tensors and not func.is_view and name not in _COPIES:
+            if tensors and len(self._numbers) > known and not func.is_view and name not in _COPIES:
                 numbers = tuple(str(leaf) for leaf in given if not isinstance(leaf, Tensor))
                 self.found[name.rstrip("_"), numbers, tuple(tuple(tensor.shape) for tensor in tensors)] += 1
         return out
+
+    def _number(self, made_of: Hashable) -> int:
+        return self._numbers.setdefault(made_of, len(self._numbers))
+
+    def _set(self, tensor: Tensor, number: int) -> None:
+        self._values[id(tensor)] = tensor, tensor._version, number
+
+    def _value(self, tensor: Tensor) -> int:
+        """Return the number of a tensor's value: a new one if it was not seen, or written to through another."""
+        _, version, number = self._values.get(id(tensor), (tensor, -1, -1))
+        if version != tensor._version:
+            number = self._number((id(tensor), tensor._version))
+            self._set(tensor, number)
+        return number

@@ -131,26 +131,28 @@ def _quieten(config: Any) -> None:
             setattr(config, setting, value)
 
 
-def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name: str) -> nn.Module:
+def name_output(
+    model: nn.Module, probe: Tensor, output: str | int | None, name: str
+) -> tuple[nn.Module, Tensor | None]:
     """Return a model that gives one tensor: itself, or behind an entrance that takes it from a mapping or a tuple.
 
-    Raises ``NetworkError`` if it gives several and none is named, with their names.
+    Its output for the probe is returned beside it, if it is known. Raises ``NetworkError`` if it gives several and none is named, with their names.
     """
     entrance = entrance_of(model)
     if entrance.output is not None:
-        return model
+        return model, None
     with undo_writes(model):
         try:
             out = model(probe.clone())
         except Exception as error:
             if not is_of_transformers(look_through(entrance.model)):
-                return model  # what is wrong is said where its outputs are checked
+                return model, None  # what is wrong is said where its outputs are checked
             given = " and ".join(one.name for _, one in entrance._taken) or f"{entrance.input} alone"
             raise NetworkError(f"{name} does not run on {given}: {error}{_advise(entrance.model)}") from error
     if not isinstance(out, Mapping | tuple | list):
         if output is not None:
             raise NetworkError(f"the output of {name} is one tensor; leave out output={output!r}")
-        return model
+        return model, out if isinstance(out, Tensor) else None
     found = dict(out.items() if isinstance(out, Mapping) else enumerate(out))
     tensors = {key: value for key, value in found.items() if isinstance(value, Tensor)}
     chosen = output if output is not None else next((key for key in OUTPUTS if key in tensors), None)
@@ -159,7 +161,7 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
         kind = "mapping" if isinstance(out, Mapping) else type(out).__name__
         missed = "without logits" if output is None else f"without {output!r}"
         raise NetworkError(f"the output of {name} is a {kind} {missed}: it has {listed}; name one of them, output=…")
-    return entrance.around(entrance.model, chosen)
+    return entrance.around(entrance.model, chosen), tensors[chosen]
 
 
 class _Looking(TorchDispatchMode):  # type: ignore[no-untyped-call]

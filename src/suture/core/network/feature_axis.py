@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from suture.common.hashing import keyed_as
+from suture.core.network.shapes import mode_for, without_values
 
 Step = tuple[Any, ...]  # a method of tensors and its arguments
 
@@ -214,15 +215,21 @@ def features_at(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], 
 
     Raises ``GraphError`` if no tensor passes.
     """
-    dimensions, passing, inputs = _Dimensions(), [], x
-    with torch.no_grad(), _Watch(dimensions):
-        dimensions.of(x)
-        for body in bodies:
-            x = call_body(body, x.clone(), inputs)
-            if not isinstance(x, Tensor):
-                raise GraphError(f"it is a {type(x).__name__}, not one tensor")
-            passing.append(x)
-    return [(dimensions.features(x), x.ndim) for x in passing[:-1]]
+
+    def watch(x: Tensor) -> list[tuple[set[int], int]]:
+        dimensions, passing, inputs = _Dimensions(), [], x
+        with _Watch(dimensions):
+            dimensions.of(x)
+            for body in bodies:
+                x = call_body(body, x.clone(), inputs)
+                if not isinstance(x, Tensor):
+                    raise GraphError(f"it is a {type(x).__name__}, not one tensor")
+                passing.append(x)
+        return [(dimensions.features(x), x.ndim) for x in passing[:-1]]
+
+    within = [module for body in bodies for module in body.modules()]
+    with torch.no_grad():
+        return without_values(watch, x, within=within, mode=mode_for(within))
 
 
 def bring_to_shape(bodies: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:

@@ -385,36 +385,51 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
     return probes
 
 
-def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
+def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str, before: Tensor | None = None) -> list[Tensor]:
     """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images.
 
-    Of randomness two runs of the same images are compared, and torch's, numpy's and Python's generators before and
-    after. A generator of the model's own that acts in one call of a hundred is not noticed here. It is when it acts in
-    one of the later comparisons, of segments, of batches and before and after a trial, which is rarely.
+    Of randomness two runs of the same image are compared, of which the output of the one may be given as ``before``,
+    and torch's, numpy's and Python's generators after every run. A generator of the model's own that acts in one call
+    of a hundred is not noticed here. It is when it acts in one of the later comparisons, of segments, of batches and
+    before and after a trial, which is rarely.
     """
-    batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
+    batches = [probes[2], *([] if before is not None else [probes[0]]), probes[0], probes[1], probes[2][2:]]
     states: list[object] = []  # of the generators after each run, which stay if nothing is drawn
     try:
-        three, again, *alone = (_run_and_note(model, batch, states) for batch in batches)
+        three, *others = (_run_and_note(model, batch, states) for batch in batches)
     except Exception as error:
         shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
         what = f"sequences of {shape[-1]} token ids" if is_text else f"preprocessed images of shape {shape}"
         raise NetworkError(f"{name} does not run on {what}: {error}") from error
-    for out, batch in zip((three, again, *alone), batches, strict=True):
+    for out, batch in zip((three, *others), batches, strict=True):
         _check_rows(out, len(batch), name)
-    if not have_same_bits(three, again) or states[0] != states[1]:
-        raise NetworkError(
-            f"{name} is random in evaluation mode: the same images gave two outputs, because its forward pass draws "
-            "numbers or changes something that it reads, such as a counter; leave that out in evaluation mode"
-        )
+    again, one, two, third = others if before is None else (before, *others)
+    if not have_same_bits(one, again) or any(state != states[0] for state in states):
+        raise _random(name)
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
-    if finite and not are_close(torch.cat(alone), three, find_rounding(three)):
+    if finite and not all(
+        are_close(a, b, find_rounding(b)) for a, b in ((one, three[:1]), (two, three[:2]), (third, three[2:]))
+    ):
+        check_repeats(model, probes[2], three, name)
         raise NetworkError(
             f"the output of {name} for one image depends on the other images of its batch, as with a BatchNorm that "
             "keeps no running statistics"
         )
-    outputs: Tensor = three
-    return outputs
+    return [one, two, three]
+
+
+def check_repeats(model: nn.Module, probe: Tensor, wanted: Tensor, name: str) -> None:
+    """Raise ``NetworkError`` if a model gives other bits for a probe than it gave, or others from run to run."""
+    runs = [model(probe.clone()) for _ in range(2)]
+    if not all(have_same_bits(out, wanted) for out in runs):
+        raise _random(name)
+
+
+def _random(name: str) -> NetworkError:
+    return NetworkError(
+        f"{name} is random in evaluation mode: the same images gave two outputs, because its forward pass draws "
+        "numbers or changes something that it reads, such as a counter; leave that out in evaluation mode"
+    )
 
 
 def _run_and_note(model: nn.Module, batch: Tensor, states: list[object]) -> Tensor:

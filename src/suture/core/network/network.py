@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.devices import CPU, check_room, find_device
-from suture.common.errors import CutError, DataError, FrozenError, NetworkError, UntrainedError
+from suture.common.errors import CutError, DataError, FrozenError, NetworkError, TracingError, UntrainedError
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
 from suture.common.html import escape
@@ -40,6 +40,7 @@ from suture.core.network.freezing import (
     check_functions,
     check_model,
     check_outputs,
+    check_repeats,
     check_weights,
     copy_frozen,
     copy_tensors,
@@ -152,35 +153,44 @@ class Network:
         self.device = _device_of(self._model)
         with undo_writes(self._model):
             probes = self._probes()
-            self._model = name_output(self._model, probes[0], output, self.name)
-            self._answers = check_outputs(self._model, probes, self.name)
-            self._heed_padding(joined)
+            self._model, first = name_output(self._model, probes[0], output, self.name)
+            answers = check_outputs(self._model, probes, self.name, first)
+            answers = self._heed_padding(joined, probes, answers)
+            self._answers = answers[2]
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
         check_functions(self._model, self.name)
         with undo_writes(self._model) as written:
-            self._traced: Traced = trace(self._model, probes, self.stages)
+            try:
+                self._traced: Traced = trace(self._model, probes, answers, self.stages)
+            except TracingError:
+                check_repeats(self._model, probes[2], self._answers, self.name)
+                raise
             with silence():
                 check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name, self.tokens)
         self._scratch = frozenset(written)
 
-    def _heed_padding(self, joined: Tensor) -> None:
-        """Prove on an example that padding makes no difference, with derived positions if it needs these."""
+    def _heed_padding(self, joined: Tensor, probes: list[Tensor], answers: list[Tensor]) -> list[Tensor]:
+        """Prove on an example that padding makes no difference, with derived positions if it needs these.
+
+        Returns the answers to the probes, which are others with these positions.
+        """
         if counted(joined, self.inputs) is None or not entrance_of(self._model).masks:
-            return
+            return answers
         prepared = _prepared(self._prepare, joined, self)
         before = self._model
         self._model, why = place_tokens(before, prepared, self.inputs)
         if why:
             raise NetworkError(f"the example has sequences that are filled up, and {self.name} {why}; {remedy_of(why)}")
         if self._model is not before:
-            self._answers = check_outputs(self._model, [self._seen[:n] for n in (1, 2, 3)], self.name)
+            answers = check_outputs(self._model, probes, self.name)
             warnings.warn(
                 f"{self.name} counts positions from the padding on the left of its example; it is given {POSITIONS} "
                 "that begin where the mask does",
                 stacklevel=4,
             )
+        return answers
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor has."""

@@ -32,11 +32,13 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from suture.common.errors import NetworkError
 from suture.common.hashing import keyed_as, stable_name
 from suture.core.network.feature_axis import ENTERS, LEAVES, GraphError, bring_to_shape, reads_inputs
+from suture.core.network.shapes import mode_for, without_values
 from suture.data.inputs import join_inputs
 from suture.data.preprocess import Prepare
 from suture.data.samples import are_token_ids
@@ -84,6 +86,7 @@ class CutGraph:
     ) -> None:
         self.module, self.names, self.sides = module, names, sides
         self.nodes = list(module.graph.nodes)
+        self._mode = mode_for(module.modules())
         self.seen = [self._record(probe) for probe in probes]
         self.input = next(node for node in self.nodes if node.op == "placeholder")
         self.result = self._result()
@@ -97,10 +100,13 @@ class CutGraph:
         self.candidates = self._find()
 
     def _record(self, probe: Tensor) -> dict[fx.Node, Any]:
-        recorder = Recorder(self.module)
+        def record(x: Tensor) -> dict[fx.Node, Any]:
+            recorder = Recorder(self.module)
+            recorder.run(x)
+            return recorder.seen
+
         with torch.no_grad():
-            recorder.run(probe.clone())
-        return recorder.seen
+            return without_values(record, probe.clone(), within=self.module.modules(), mode=self._mode)
 
     def _result(self) -> fx.Node:
         leaves = tree_leaves(self.nodes[-1].args[0])
@@ -454,9 +460,10 @@ def build_segments(
     rounding.
     """
     with torch.no_grad():
-        segments = _protect(bring_to_shape(bodies, probes[1]), probes[1])
-        for probe, want in zip(probes, wanted, strict=True):
-            out = _run(segments, probe)
+        segments, out = _protect(bring_to_shape(bodies, probes[1]), probes[1])
+        outputs = [(_run(segments, probes[0]), probes[0]), (out, probes[1])]
+        outputs += [(_run(segments, probe), probe) for probe in probes[2:]]
+        for (out, probe), want in zip(outputs, wanted, strict=True):
             if not have_same_bits(out, want) and not (len(probe) == 1 and are_close(out, want, 1e-5)):
                 raise GraphError("split here, the model does not give its own output bit for bit")
     return segments
@@ -465,25 +472,33 @@ def build_segments(
 def _run(segments: Sequence[Segment], x: Tensor) -> Tensor:
     inputs = x
     for segment in segments:
-        before = x._version
-        x, given = segment(x, inputs), x
-        if given._version != before:
-            raise GraphError("an operation in place reaches back through it")
+        x = _run_one(segment, x, inputs)
     return x
 
 
-def _protect(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Segment, ...]:
-    """Make segments that copy their input if they would change it, and bring it to a layout that they can take."""
+def _run_one(segment: Segment, x: Tensor, inputs: Tensor) -> Tensor:
+    before = x._version
+    out: Tensor = segment(x, inputs)
+    if x._version != before:
+        raise GraphError("an operation in place reaches back through it")
+    return out
+
+
+def _protect(bodies: Sequence[nn.Module], x: Tensor) -> tuple[tuple[Segment, ...], Tensor]:
+    """Make segments that copy their input if they would change it, and bring it to a layout that they can take.
+
+    Returns them with their output.
+    """
     segments: list[Segment] = []
-    batch, inputs = len(x), x
+    batch, inputs, mode = len(x), x, mode_for(module for body in bodies for module in body.modules())
     for body in bodies:
         if segments or not are_token_ids(x):
             _check_passes(x, batch, "it" if segments else "its input")
-        own, *others = [_writes(body, layout, inputs[:1]) for layout in _vary_layout(x[:1])]
+        own, *others = [_writes(body, layout, inputs[:1], mode) for layout in _vary_layout(x[:1])]
         dtype = x.dtype if segments else None
         segments.append(Segment(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
-        x = segments[-1](x, inputs)
-    return tuple(segments)
+        x = _run_one(segments[-1], x, inputs)
+    return tuple(segments), x
 
 
 def _check_passes(x: object, batch: int, it: str) -> None:
@@ -502,14 +517,18 @@ def _vary_layout(x: Tensor) -> Iterator[Tensor]:
         yield x.movedim(1, last).contiguous().movedim(last, 1).clone()
 
 
-def _writes(body: nn.Module, given: Tensor, inputs: Tensor) -> bool | None:
+def _writes(body: nn.Module, given: Tensor, inputs: Tensor, mode: FakeTensorMode | None) -> bool | None:
     """Return whether a body writes to its input; ``None`` if it fails on that input."""
-    before = given._version
+
+    def write(x: Tensor, inputs: Tensor) -> bool:
+        before = x._version
+        Segment(body)(x, inputs)
+        return x._version != before
+
     try:
-        Segment(body)(given, inputs)
+        return without_values(write, given, inputs, within=body.modules(), mode=mode)
     except Exception:
         return None
-    return given._version != before
 
 
 @keyed_as("Frozen")

@@ -55,11 +55,13 @@ class Traced:
     refused: Mapping[str, str] = field(default_factory=dict)  #: backends that were tried before, and why they failed
 
 
-def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | None) -> Traced:
+def trace(
+    model: nn.Module, probes: Sequence[Tensor], wanted: Sequence[Tensor], stages: Sequence[Stage] | None
+) -> Traced:
     """Cut a frozen model by the first backend that can.
 
-    ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with the error of each
-    backend.
+    ``probes`` are inputs of the model with batch sizes 1, 2 and 3, ``wanted`` its outputs for them. Raises
+    ``TracingError`` with the error of each backend.
     """
     entrance = entrance_of(model)
     model = entrance.model
@@ -71,8 +73,6 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
             ("torch.export", lambda: _by_export(entrance, probes)),
         ]
     )
-    with torch.no_grad():
-        wanted = [entrance(probe.clone()) for probe in probes]
     refused: dict[str, str] = {}
     for backend, candidates in backends:
         try:
