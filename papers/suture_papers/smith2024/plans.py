@@ -12,8 +12,8 @@ from suture.measurement.trials.controls import clustered_noise, itself, shuffled
 from suture_papers import recipes
 from suture_papers.base.cells import number_pair
 from suture_papers.base.plans import (
-    Cuts,
     FitAtSeams,
+    Joined,
     join_at,
     pair_in_circle,
     pair_seeds,
@@ -60,7 +60,7 @@ def _plan_published(
     sender: str,
     receiver: str,
     on: Variant,
-    cuts: Cuts = CUTS,
+    cuts: Sequence[str] | Sequence[Joined] = CUTS,
     controls: Sequence[Control] = (),
 ) -> list[Deferred]:
     """Plan curves on a variant of MNIST, by the default and by the published fit."""
@@ -114,7 +114,8 @@ def plan_reversed(scale: Scale) -> list[Part]:
     for kind in COLOURS:
         made += _plan_published(scale, f"resnet18 {kind}", DIGIT, Correlated(), CUTS[:1])
     for kind in COLOURS:
-        cuts: Cuts = [(cut, None) for cut in CUTS] if kind in GAINING else CUTS[:1]  # all of them, at tiny scale too
+        # Seams that are listed are all measured at tiny scale, too: of some a claim speaks.
+        cuts: Sequence[Joined] = [(cut, None) for cut in (CUTS if kind in GAINING else CUTS[:1])]
         made += _plan_published(scale, DIGIT, f"resnet18 {kind}", Correlated(), cuts) if kind != "digit" else []
     return made
 

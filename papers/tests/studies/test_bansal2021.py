@@ -30,8 +30,15 @@ def table(*rows):
     return {
         "trials": pd.DataFrame(
             [
-                {"status": "ok", "score": "accuracy", "unit": "fraction", "published": False, "fit": "Converged()", "control": ""}
-                | {"sender": sender, "receiver": "B", "sender_cut": cut, "receiver_cut": cut, "network_seed": pair}
+                {"status": "ok", "score": "accuracy", "unit": "fraction", "published": False, "control": ""}
+                | {
+                    "fit": "Converged()",
+                    "sender": sender,
+                    "receiver": "B",
+                    "sender_cut": cut,
+                    "receiver_cut": cut,
+                    "network_seed": pair,
+                }
                 | {"sender_depth": i / 3, "receiver_depth": i / 3, "stitched": value / 100, "penalty": 90 - value}
                 | {"sender_score": 0.9, "receiver_score": 0.9}
                 for sender, pairs in rows
