@@ -172,6 +172,8 @@ def test_by_default_what_has_positions_is_pooled():
     measured = suture.stitch(copy, model, at=("bend", "read"), data=data, fit=CLOSED, controls=())
     assert measured.trial.family == stitches.PooledLinear()
     assert measured.penalty.value == 0
+    told = suture.features.transfer(suture.features.directions(torch.eye(WIDTH)), measured, permutations=99)
+    assert told["value"].tolist() == pytest.approx([1] * len(told), abs=1e-4)  # of texts of unequal length, pooled
 
 
 @cache
@@ -206,6 +208,11 @@ def test_the_receiver_itself_and_noise_read_the_receivers_view():
     assert found["itself"].outcomes.samples == found[""].outcomes.samples  # so the difference of the two is paired
     for name in ("untrained sender", "untrained both", "shuffled pairs"):
         assert found[name].scores["accuracy"].value < 0.8
+
+
+def test_data_say_both_views():
+    data, _, _ = pair()
+    assert "80 score images of 1×4×4 for the sender and sequences of 7 tokens for the receiver" in repr(data)
 
 
 def test_a_fingerprint_covers_both_views():

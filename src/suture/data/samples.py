@@ -644,9 +644,9 @@ class Data:
 
 
 def _say_sizes(samples: Samples) -> str:
-    """Return the kind and size of the samples in words, of two views both, the sender's first."""
-    views = (samples,) if samples.sent is None else (samples.sent, samples)
-    return ", read as ".join(f"{things(one.images)} of {sizes(one.images)}" for one in views)
+    """Return the kind and size of the samples in words, of two views both."""
+    said = f"{things(samples.images)} of {sizes(samples.images)}"
+    return said if samples.sent is None else f"{_say_sizes(samples.sent)} for the sender and {said} for the receiver"
 
 
 def _check_views(received: Samples, sent: Samples) -> None:

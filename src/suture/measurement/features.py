@@ -266,7 +266,7 @@ def transfer(
     cut = trial.receiver.cuts.find(trial.receiver_cut)
     dictionary.check(cut.shape, f"{trial.receiver.name} at '{cut.name}'")
     of = trial.score_data if samples is None else trial.score_data.first(min(samples, len(trial.score_data)))
-    if of.counted is not None and not bool(of.counted.all()):
+    if len(cut.shape) > 1 and of.counted is not None and not bool(of.counted.all()):
         raise DataError(
             f"{of.name} has texts of unequal length, whose tokens cannot change places as chance would have it; give "
             "texts of one length"
