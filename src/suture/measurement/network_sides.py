@@ -17,7 +17,7 @@ from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import positions
 from suture.measurement.scores.in_distribution import pool
-from suture.measurement.sides import NamedLayers, check_sizes, have_room
+from suture.measurement.sides import Ignored, NamedLayers, check_sizes, have_room, leave_out, read_ignored
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
@@ -35,6 +35,7 @@ def sides_of_networks(
     receiver_cuts: Which | None,
     samples: int | None,
     samples_as: SamplesAs,
+    ignore: Ignored,
     permutations: int,
     methods: Sequence[Index],
     activations: Activations | None,
@@ -53,7 +54,10 @@ def sides_of_networks(
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
     for network in (a, b):
         network.check_samples(of)
-    if (counted := _find_masked(of)) is not None:
+    counted = _find_masked(of)
+    if ignore is not None:
+        _check_ignored(ignore, sides, len(of), counted)
+    if counted is not None:
         if samples_as == "pixels":
             _check_tokens(sides, counted, permutations)
         elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts in sides for cut in cuts):
@@ -64,7 +68,7 @@ def sides_of_networks(
         activations = Activations(ram=physical_memory())
     if activations.disk is None:
         _check_room(sides, of)
-    layers = _layers(sides, of, samples_as, activations, methods)
+    layers = _layers(sides, of, samples_as, ignore, activations, methods)
     ours, theirs = (
         NamedLayers(
             network.name,
@@ -100,6 +104,7 @@ def _layers(
     sides: tuple[_Side, _Side],
     samples: Samples,
     samples_as: SamplesAs,
+    ignore: Ignored,
     activations: Activations,
     methods: Sequence[Index],
 ) -> dict[tuple[str, int], Layer]:
@@ -107,7 +112,7 @@ def _layers(
     places = {(network.fingerprint, cut.index): (network, cut) for network, cuts in sides for cut in cuts}
     counted = _find_masked(samples)
     tensors = {
-        key: _take_counted(activations.at(*place, samples), counted, samples_as) for key, place in places.items()
+        key: _take(activations.at(*place, samples), counted, samples_as, ignore) for key, place in places.items()
     }
     sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
     devices = {tensor.device for tensor in tensors.values()}
@@ -115,6 +120,29 @@ def _layers(
         tensors = {key: tensor.cpu() for key, tensor in tensors.items()}
     keeps = have_room(sizes, methods, devices)
     return {key: Layer(_name(*place), tensors[key], samples_as, {} if keeps else None) for key, place in places.items()}
+
+
+def _check_ignored(ignore: Ignored, sides: tuple[_Side, _Side], samples: int, counted: Tensor | None) -> None:
+    """Raise ``DataError`` before anything is computed if tokens of a cut cannot be left out."""
+    lengths = {cut.shape[0] for _, cuts in sides for cut in cuts if len(cut.shape) == 2}
+    if not lengths:
+        raise DataError("ignore= names tokens, and no cut that is compared has tokens; leave it out")
+    for length in lengths:
+        there = read_ignored(ignore, samples, length)
+        if counted is not None and counted.shape == there.shape and not bool((there & counted).any(1).all()):
+            raise DataError("ignore= leaves no token of a text that its mask counts; leave some in")
+
+
+def _take(x: Tensor, counted: Tensor | None, samples_as: SamplesAs, ignore: Ignored) -> Tensor:
+    """Return tokens without those that a mask leaves out, and those that the user does."""
+    if ignore is None or x.ndim != 3:
+        return _take_counted(x, counted, samples_as)
+    there = read_ignored(ignore, len(x), x.shape[1])
+    if counted is None or counted.shape != there.shape:
+        return leave_out("a cut", x, there, samples_as)
+    if bool((there == there[0]).all()):
+        return _take_counted(x[:, there[0].to(x.device)], counted[:, there[0]], samples_as)
+    return _take_counted(x, counted & there, samples_as)
 
 
 def _find_masked(samples: Samples) -> Tensor | None:
