@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import pickle
 import re
@@ -211,7 +212,8 @@ def test_content_that_is_no_state_dict_is_refused(tmp_path, content, message):
         ("absent.pt", "no checkpoint .*absent.pt; give the path of a file"),
         (
             "weights.onnx",
-            r"suffix '\.onnx'; a checkpoint ends in \.safetensors, \.pt, \.pth, \.th, \.ckpt, \.bin; save it by",
+            r"suffix '\.onnx'; a checkpoint ends in \.safetensors, \.pt, .* or \.safetensors\.index\.json if it is in "
+            "several files; save it by",
         ),
         ("weights", r"suffix ''; a checkpoint ends in"),
     ],
@@ -220,3 +222,30 @@ def test_a_path_that_is_no_checkpoint_is_refused(tmp_path, name, message):
     with pytest.raises(CheckpointError, match=message) as caught:
         load_checkpoint(network(), tmp_path / name)
     assert re.search(re.escape(str(tmp_path / name)), str(caught.value))
+
+
+def test_a_checkpoint_in_several_files_is_loaded_by_its_index(tmp_path):
+    source, model = trained(), network()
+    state = source.state_dict()
+    parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    placed = {name: parts[i % 2] for i, name in enumerate(state)}
+    for part in parts:
+        save_file({name: value for name, value in state.items() if placed[name] == part}, tmp_path / part)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": placed}))
+    load_checkpoint(model, index)
+    assert equal(model, source)
+    with pytest.raises(
+        CheckpointError, match=r"one of 2 files of a checkpoint; give their index, .*model\.safetensors"
+    ):
+        load_checkpoint(model, tmp_path / parts[0])
+    (tmp_path / parts[1]).unlink()
+    with pytest.raises(CheckpointError, match=r"names model-00002-of-00002\.safetensors, which is not beside it"):
+        load_checkpoint(model, index)
+    for content, why in (
+        ("{}", "no weight_map"),
+        ('{"weight_map": {"a": "../b.safetensors"}}', "not a .safetensors file"),
+    ):
+        index.write_text(content)
+        with pytest.raises(CheckpointError, match=why):
+            load_checkpoint(model, index)

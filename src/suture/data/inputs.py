@@ -22,6 +22,7 @@ from suture.common.mapped import empty, fill
 
 CONTENT = ("input_ids", "pixel_values")  #: of a mapping, the content is the first that it has; else its first entry
 MASK = "attention_mask"  #: what the mask of sequences that were filled up here is called
+NESTED = "."  #: between the names of a mapping and of an entry of it
 SIDES = ("token_type_ids", MASK, "position_ids")  #: columns of a dataset that go with its token ids
 TARGETS = ("labels", "label", "targets", "target")  #: entries of a mapping that are no inputs
 PADDING = -1  #: in place of the token ids that a sequence is filled up with
@@ -63,14 +64,16 @@ Inputs = tuple[Input, ...]
 def join_inputs(given: "Tensor | Mapping[str, Any]") -> tuple[Tensor, Inputs]:
     """Join a mapping into one tensor, ``(n, columns, T)`` int64, and describe its columns; a tensor stays as it is.
 
-    Entries that are targets are left out. Raises ``DataError`` for several that are not integers ``(n, T)``, all alike.
+    Entries that are targets are left out, and those of a mapping inside it are called ``outer.inner``. Raises
+    ``DataError`` for several that are not integers ``(n, T)``, all alike.
     """
     if not isinstance(given, Mapping):
         return given, ()
-    entries = {name: value for name, value in given.items() if name not in TARGETS}
+    entries = {name: value for name, value in _flat(given).items() if name not in TARGETS}
     if not entries:
         raise DataError("the inputs are an empty mapping; give tensors by the names by which the model takes them")
-    content = next((name for name in CONTENT if name in entries), next(iter(entries)))
+    known = (name for of in CONTENT for name in entries if name.rpartition(NESTED)[2] == of)
+    content = next(known, next(iter(entries)))
     names = [content, *sorted(name for name in entries if name != content)]
     if len(names) == 1:
         return entries[content], ()
@@ -86,6 +89,26 @@ def join_inputs(given: "Tensor | Mapping[str, Any]") -> tuple[Tensor, Inputs]:
             )
         columns.append(value.long())
     return torch.stack(columns, 1), tuple(Input(name, entries[name].dtype) for name in names)
+
+
+def _flat(given: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return the entries of a mapping and of those inside it, by their names from outside in."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        found |= _flat(value, f"{before}{name}{NESTED}") if isinstance(value, Mapping) else {f"{before}{name}": value}
+    return found
+
+
+def nest(flat: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the mapping, with mappings inside it, that has these entries by their names from outside in."""
+    found: dict[str, Any] = {}
+    for name, value in flat.items():
+        *outer, last = name.split(NESTED)
+        place = found
+        for one in outer:
+            place = place.setdefault(one, {})
+        place[last] = value
+    return found
 
 
 def says_nothing(one: Input, column: Tensor) -> bool:

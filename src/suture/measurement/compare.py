@@ -25,7 +25,8 @@ from suture.common.validation import check_kind
 from suture.measurement.indices import Index, LinearCKA, SamplesAs
 from suture.measurement.indices.base import check_choice
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
-from suture.measurement.sides import Arrays, are_arrays, sides_of_arrays
+from suture.measurement.indices.few_rows import warn_of_few_rows
+from suture.measurement.sides import Arrays, Ignored, are_arrays, sides_of_arrays
 from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.similarities import CALIBRATED, COLUMNS, SEAM, check_similarities
 from suture.measurement.tables.table import check_columns
@@ -55,6 +56,7 @@ def compare(
     receiver_cuts: "Which | None" = ...,
     samples: int | EllipsisType | None = ...,
     samples_as: SamplesAs = ...,
+    ignore: Ignored = ...,
     permutations: int = ...,
     activations: "Activations | None" = ...,
     device: str | None = ...,
@@ -69,6 +71,7 @@ def compare(
     by: Index | Sequence[Index] = ...,
     samples: int | EllipsisType | None = ...,
     samples_as: SamplesAs = ...,
+    ignore: Ignored = ...,
     permutations: int = ...,
     device: str | None = ...,
     names: tuple[str, str] | None = ...,
@@ -86,6 +89,7 @@ def compare(
     receiver_cuts: "Which | None" = None,
     samples: int | EllipsisType | None = ...,
     samples_as: SamplesAs = "flattened",
+    ignore: Ignored = None,
     permutations: int = PERMUTATIONS,
     activations: "Activations | None" = None,
     device: str | None = None,
@@ -105,7 +109,9 @@ def compare(
 
     ``samples_as`` says whether an image is a sample (``flattened``; ``mean``, ``first``, ``last`` of its positions or
     tokens) or every position and token (``pixels``): maps of unequal size are then pooled to the smaller, and other
-    layers of unequal numbers of positions are not compared: the value is empty. ``permutations`` is how many calibrate
+    layers of unequal numbers of positions are not compared: the value is empty. ``ignore`` names tokens that do not
+    count, besides those that a mask leaves out: their places, such as ``[0]``, or a mask that is true for them, bool
+    ``(tokens,)`` or ``(n, tokens)``; layers of other shapes stay whole. ``permutations`` is how many calibrate
     an index at least, 0 for none: sums over pairs of images take little time for them, any other index its own time
     for each.
 
@@ -115,6 +121,8 @@ def compare(
     networks beside them; ``NetworkError`` if two networks have one name, are on two devices or read texts in other
     tokens, ``DeviceError`` if the device is not there or has no room, and ``CutError`` if a network has no cut that is
     asked for.
+
+    Warns if few samples hold most of the norm by which a linear index compares, as tokens called attention sinks do.
     """
     methods = _methods(by)
     check_choice("samples_as", samples_as, SamplesAs)
@@ -131,6 +139,7 @@ def compare(
                 b,
                 samples=None if samples is ... else samples,
                 samples_as=samples_as,
+                ignore=ignore,
                 methods=methods,
                 device=device,
                 names=names,
@@ -151,12 +160,14 @@ def compare(
                 receiver_cuts=receiver_cuts,
                 samples=SAMPLES if samples is ... else samples,
                 samples_as=samples_as,
+                ignore=ignore,
                 permutations=permutations,
                 methods=methods,
                 activations=activations,
                 device=device,
             )
         ours, theirs = sides
+        warn_of_few_rows([*ours.layers, *theirs.layers], methods)
         told = {"samples_as": samples_as, "score_data": score_data, "n": ours.images}
         rows = []
         for method in methods:

@@ -18,7 +18,7 @@ from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import positions
 from suture.measurement.scores.in_distribution import pool
-from suture.measurement.sides import NamedLayers, check_sizes, have_room
+from suture.measurement.sides import Ignored, NamedLayers, check_sizes, have_room, leave_out, read_ignored
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
@@ -36,6 +36,7 @@ def sides_of_networks(
     receiver_cuts: Which | None,
     samples: int | None,
     samples_as: SamplesAs,
+    ignore: Ignored,
     permutations: int,
     methods: Sequence[Index],
     activations: Activations | None,
@@ -59,6 +60,8 @@ def sides_of_networks(
             "positions are not pairs; compare one vector of a sample: samples_as='mean', 'first' or 'last'"
         )
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts, of)
+    if ignore is not None:
+        _check_ignored(ignore, sides)
     for network, _, read in sides:
         network.check_samples(read)
         if (counted := _find_masked(read)) is not None:
@@ -72,7 +75,7 @@ def sides_of_networks(
         activations = Activations(ram=physical_memory())
     if activations.disk is None:
         _check_room(sides)
-    layers = _layers(sides, samples_as, activations, methods)
+    layers = _layers(sides, samples_as, ignore, activations, methods)
     ours, theirs = (
         NamedLayers(
             network.name,
@@ -114,12 +117,16 @@ def _check_room(sides: tuple[_Side, _Side]) -> None:
 
 
 def _layers(
-    sides: tuple[_Side, _Side], samples_as: SamplesAs, activations: Activations, methods: Sequence[Index]
+    sides: tuple[_Side, _Side],
+    samples_as: SamplesAs,
+    ignore: Ignored,
+    activations: Activations,
+    methods: Sequence[Index],
 ) -> dict[str, Layer]:
     """Return the layers by their needs' keys, one for what is the same activations, each to keep things if they fit."""
     places = {Need(one, read, cut.index).key: (one, cut, read) for one, cuts, read in sides for cut in cuts}
     tensors = {
-        key: _take_counted(activations.at(network, cut, read), _find_masked(read), samples_as)
+        key: _take(activations.at(network, cut, read), _find_masked(read), samples_as, ignore)
         for key, (network, cut, read) in places.items()
     }
     sizes = [len(read) * positions(cut.shape, samples_as) for _, cuts, read in sides for cut in cuts]
@@ -131,6 +138,29 @@ def _layers(
         key: Layer(_name(network, cut), tensors[key], samples_as, {} if keeps else None)
         for key, (network, cut, _) in places.items()
     }
+
+
+def _check_ignored(ignore: Ignored, sides: tuple[_Side, _Side]) -> None:
+    """Raise ``DataError`` before anything is computed if tokens of a cut cannot be left out."""
+    lengths = {(cut.shape[0], id(read)): read for _, cuts, read in sides for cut in cuts if len(cut.shape) == 2}
+    if not lengths:
+        raise DataError("ignore= names tokens, and no cut that is compared has tokens; leave it out")
+    for (length, _), read in lengths.items():
+        there, counted = read_ignored(ignore, len(read), length), _find_masked(read)
+        if counted is not None and counted.shape == there.shape and not bool((there & counted).any(1).all()):
+            raise DataError("ignore= leaves no token of a text that its mask counts; leave some in")
+
+
+def _take(x: Tensor, counted: Tensor | None, samples_as: SamplesAs, ignore: Ignored) -> Tensor:
+    """Return tokens without those that a mask leaves out, and those that the user does."""
+    if ignore is None or x.ndim != 3:
+        return _take_counted(x, counted, samples_as)
+    there = read_ignored(ignore, len(x), x.shape[1])
+    if counted is None or counted.shape != there.shape:
+        return leave_out("a cut", x, there, samples_as)
+    if bool((there == there[0]).all()):
+        return _take_counted(x[:, there[0].to(x.device)], counted[:, there[0]], samples_as)
+    return _take_counted(x, counted & there, samples_as)
 
 
 def _find_masked(samples: Samples) -> Tensor | None:

@@ -29,6 +29,9 @@ Array: TypeAlias = NDArray[Any] | Tensor
 #: One array ``(n, …)``, or several by name.
 Arrays: TypeAlias = Array | Mapping[str, Array]
 
+#: Tokens that do not count: their places, or a mask that is true for them, bool ``(tokens,)`` or ``(n, tokens)``.
+Ignored: TypeAlias = Sequence[int] | Array | None
+
 FILES = (".npy", ".npz", ".safetensors")  #: the files that arrays are read from
 KEPT = 0.2  #: of the memory, for what indices have in common; less than activations of networks leave
 _KINDS: Any = np.ndarray | Tensor | Mapping
@@ -90,6 +93,7 @@ def sides_of_arrays(
     *,
     samples: int | None = None,
     samples_as: SamplesAs = "flattened",
+    ignore: Ignored = None,
     methods: Sequence[Index] = (),
     device: str | None = None,
     names: tuple[str, str] | None = None,
@@ -112,7 +116,7 @@ def sides_of_arrays(
             name = f"{side}[{key!r}]" if isinstance(given, Mapping) else side
             check_kind(name, array, np.ndarray | Tensor, "an array or tensor (n, features)")
             if id(array) not in read:
-                read[id(array)] = _read_layer(name, array, samples, samples_as)
+                read[id(array)] = _read_layer(name, array, samples, samples_as, ignore)
         sides.append(arrays)
     first, *others = read.values()
     for layer in others:
@@ -141,16 +145,59 @@ def sides_of_arrays(
     return ours, theirs
 
 
-def _read_layer(name: str, array: Array, samples: int | None, samples_as: SamplesAs) -> Layer:
+def _read_layer(name: str, array: Array, samples: int | None, samples_as: SamplesAs, ignore: Ignored) -> Layer:
     x = _to_tensor(name, array)
     if x.ndim < 2 or len(x) < 2:
         reshaped = f"{name}.reshape(-1, 1) for one feature" if x.ndim == 1 else "two rows or more"
         raise DataError(f"{name} is {tuple(x.shape)}, and arrays are (n, features): give {reshaped}")
-    layer = Layer(name, x[:samples], samples_as)
+    x = x[:samples]
+    if ignore is not None and x.ndim == 3:
+        x = leave_out(name, x, read_ignored(ignore, len(x), x.shape[1]), samples_as)
+    layer = Layer(name, x, samples_as)
     matrix = layer.matrix()
     if bool((matrix == matrix[0]).all()):
         raise DataError(f"{name} is constant: all its samples are the same, so no index can compare it; leave it out")
     return layer
+
+
+def read_ignored(ignore: Ignored, samples: int, tokens: int) -> Tensor:
+    """Return which tokens count, bool ``(samples, tokens)``.
+
+    Raises ``DataError`` for a mask of another shape, for places that are not there, and if none is left of a sample.
+    """
+    given = torch.as_tensor(np.asarray(ignore) if not isinstance(ignore, Tensor) else ignore)
+    there = torch.ones(samples, tokens, dtype=torch.bool)
+    if given.dtype == torch.bool and given.shape in ((tokens,), (samples, tokens)):
+        there &= ~given.cpu()
+    elif given.ndim == 1 and not given.is_floating_point() and given.dtype != torch.bool and len(given):
+        if not bool(((given >= -tokens) & (given < tokens)).all()):
+            raise DataError(f"ignore={given.tolist()} names a token that is not among {tokens}; give places from 0 on")
+        there[:, given.cpu()] = False
+    else:
+        raise DataError(
+            f"ignore= is {given.dtype} of shape {tuple(given.shape)}: give places of tokens, such as [0], or a mask "
+            f"that is true for those that do not count, bool ({tokens},) or ({samples}, {tokens})"
+        )
+    if not bool(there.any(1).all()):
+        raise DataError("ignore= leaves no token of a sample; leave some in")
+    return there
+
+
+def leave_out(name: str, x: Tensor, there: Tensor, samples_as: SamplesAs) -> Tensor:
+    """Return tokens ``(n, tokens, features)`` without those that do not count, each a sample if they are pixels.
+
+    Raises ``DataError`` if samples keep different tokens, and are compared whole or by the first or last.
+    """
+    if bool((there == there[0]).all()):
+        return x[:, there[0].to(x.device)]
+    if samples_as == "pixels":
+        return x[there.to(x.device)].unsqueeze(1)
+    if samples_as == "mean":
+        weights = there.to(x.device)[..., None]
+        return (x * weights).sum(1) / weights.sum(1)
+    raise DataError(
+        f"ignore= leaves other tokens of each sample in {name}, which can be compared by samples_as='pixels' or 'mean'"
+    )
 
 
 def _to_tensor(name: str, array: Array) -> Tensor:

@@ -7,6 +7,7 @@ says that they were not taken. What stands before every name is taken off:
 ``module.`` of ``DataParallel``, ``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
 """
 
+import json
 import pickle
 import re
 import textwrap
@@ -22,6 +23,8 @@ from torch import Tensor, nn
 from suture.common.errors import CheckpointError, SutureWarning
 
 _PICKLED = (".pt", ".pth", ".th", ".ckpt", ".bin")
+_INDEX = ".safetensors.index.json"  # of a checkpoint in several files, as transformers writes it
+_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
 _COUNT = "num_batches_tracked"  # of BatchNorm, which old checkpoints lack, and which no output depends on
 _SAVE = "safetensors.torch.save_model(model, 'weights.safetensors')"
@@ -29,6 +32,8 @@ _SAVE = "safetensors.torch.save_model(model, 'weights.safetensors')"
 
 def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     """Fill every parameter and buffer of a model from a ``.safetensors`` file, or a ``.pt``, ``.pth``, ``.ckpt`` ….
+
+    A checkpoint in several files is given by its index, ``model.safetensors.index.json``.
 
     Raises ``CheckpointError`` when the file is absent, of another kind, damaged or unsafe to load, and when its names,
     its shapes, or the kinds of its numbers are not exactly the model's.
@@ -83,13 +88,18 @@ def read_tensors(path: Path) -> object:
 
     Raises ``CheckpointError`` if it cannot.
     """
+    if path.name.endswith(_INDEX):
+        return _read_shards(path)
     if path.suffix != ".safetensors" and path.suffix not in _PICKLED:
         raise CheckpointError(
             f"{path} has the suffix {path.suffix!r}; a checkpoint ends in .safetensors, "
-            f"{', '.join(_PICKLED)}; save it by {_SAVE}"
+            f"{', '.join(_PICKLED)}, or {_INDEX} if it is in several files; save it by {_SAVE}"
         )
     if not path.is_file():
         raise CheckpointError(f"no checkpoint {path}; give the path of a file, from {Path.cwd()} or absolute")
+    if part := _SHARD.fullmatch(path.name):
+        index = path.with_name(f"{part[1]}{_INDEX}")
+        raise CheckpointError(f"{path} is one of {int(part[2])} files of a checkpoint; give their index, {index}")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -108,6 +118,25 @@ def read_tensors(path: Path) -> object:
         raise CheckpointError(
             f"{path} is damaged or no checkpoint ({reason}); copy it again, or save it by {_SAVE}"
         ) from error
+
+
+def _read_shards(path: Path) -> dict[str, Tensor]:
+    """Read the files that an index of safetensors names, which must lie beside it."""
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint {path}; give the path of a file, from {Path.cwd()} or absolute")
+    try:
+        placed: dict[str, str] = json.loads(path.read_text("utf-8"))["weight_map"]
+        files = sorted({*placed.values()})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is not an index of safetensors: it has no weight_map; copy it again") from error
+    if strange := [name for name in files if Path(name).name != name or not name.endswith(".safetensors")]:
+        raise CheckpointError(f"{path} names {strange[0]!r}, which is not a .safetensors file beside it; save it anew")
+    if absent := [name for name in files if not path.with_name(name).is_file()]:
+        raise CheckpointError(f"{path} names {_shorten(', '.join(absent))}, which is not beside it; copy all its files")
+    try:
+        return {name: tensor for file in files for name, tensor in load_file(path.with_name(file)).items()}
+    except Exception as error:
+        raise CheckpointError(f"a file that {path} names is damaged ({error}); copy it again") from error
 
 
 def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:

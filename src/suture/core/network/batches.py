@@ -129,7 +129,7 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         given = tree_leaves((args, kwargs))
         name = func._schema.name.partition("::")[2]
-        read = [self._value(leaf) if isinstance(leaf, Tensor) else str(leaf) for leaf in given]
+        read: list[Any] = [self._value(leaf) if isinstance(leaf, Tensor) else str(leaf) for leaf in given]
         once = len(self._numbers) if torch.Tag.nondeterministic_seeded in func.tags else None
         out = func(*args, **(kwargs or {}))
         tensors = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]

@@ -9,6 +9,7 @@ adapters and averaged weights do, gets those that the model inside it names.
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from suture.common.errors import NetworkError
 from suture.core.network.freezing import undo_writes
-from suture.data.inputs import Inputs, content_of
+from suture.data.inputs import NESTED, Inputs, content_of, nest
 from suture.data.samples import are_token_ids
 
 POSITIONS = "position_ids"  #: what models call the places of tokens
@@ -45,7 +46,7 @@ class Entrance(nn.Module):
         self.model, self.input, self.output, self.inputs, self.padding = model, input, output, inputs, padding
         self.places = places
         names = _parameters(model) if inputs else []
-        self._taken = [(i, one) for i, one in enumerate(inputs) if one.name in names]
+        self._taken = [(i, one) for i, one in enumerate(inputs) if one.name.partition(NESTED)[0] in names]
 
     def around(self, model: nn.Module, output: str | int | None = None, places: bool = False) -> "Entrance":
         """Return the same entrance of another model, of another output, or with ``places``."""
@@ -77,15 +78,22 @@ class Entrance(nn.Module):
                 there = next(one.counts(x.select(1, i)) for i, one in self._taken if one.is_mask)
                 begun = there.cumsum(1) > 0
                 given[POSITIONS] = (begun.cumsum(1) - 1).clamp(min=0)
-            out = self.model(**given)
+            out = self.model(**nest(given))
         else:
             out = self.model(x) if self.input is None else self.model(**{self.input: x})
-        return out if self.output is None else out[self.output]
+        return out if self.output is None else _outputs(out)[self.output]
 
 
 def entrance_of(model: nn.Module) -> Entrance:
     """Return the entrance of a model, which calls it as any model if it has none."""
     return model if isinstance(model, Entrance) else Entrance(model)
+
+
+def _outputs(out: Any) -> Any:
+    """Return the outputs of a model by name or place; a dataclass becomes a mapping of its fields."""
+    if is_dataclass(out) and not isinstance(out, type | Mapping):
+        return {one.name: getattr(out, one.name) for one in fields(out)}
+    return out
 
 
 def is_of_transformers(module: nn.Module) -> bool:
@@ -94,16 +102,17 @@ def is_of_transformers(module: nn.Module) -> bool:
     return library is not None and isinstance(module, library.PreTrainedModel)
 
 
-def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str) -> nn.Module:
+def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str, is_made: bool = False) -> nn.Module:
     """Return a model of transformers, or of several inputs, behind an entrance that knows these; any other as it is.
 
-    The caches of one of transformers are turned off. Raises ``NetworkError`` if it takes no such samples.
+    The caches of one of transformers are turned off. With ``is_made`` a preprocessing of the user's makes its input of
+    the samples, which may then be sound or a series. Raises ``NetworkError`` if it takes no such samples.
     """
     core = look_through(model)
     if isinstance(model, Entrance) or not (inputs or is_of_transformers(core)):
         return model
     takes = _parameters(model)
-    if inputs and inputs[0].name not in takes:
+    if inputs and inputs[0].name.partition(NESTED)[0] not in takes:
         raise NetworkError(
             f"{name} takes {', '.join(takes)}, and the example has {', '.join(one.name for one in inputs)}; name its "
             "entries as the model does, the token ids first"
@@ -111,11 +120,15 @@ def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str) -> 
     if not is_of_transformers(core):
         return Entrance(model, inputs=inputs)
     wanted = "input_ids" if are_token_ids(example) else "pixel_values"
+    own: str = getattr(core, "main_input_name", takes[0])
+    if wanted not in takes and is_made and own in takes and own != "input_ids":
+        wanted = own
     if wanted not in takes:
         given = "token ids" if wanted == "input_ids" else "images"
+        remedy = ", or preprocess= that makes its input of images" if wanted != "input_ids" and own in takes else ""
         raise NetworkError(
-            f"{name} takes {getattr(core, 'main_input_name', takes[0])}, and the example has {given}; give it samples "
-            "of that kind, or the part of the model that reads these"
+            f"{name} takes {own}, and the example has {given}; give it samples "
+            f"of that kind, or the part of the model that reads these{remedy}"
         )
     for module in model.modules():
         if is_of_transformers(module):
@@ -136,14 +149,15 @@ def name_output(
 ) -> tuple[nn.Module, Tensor | None]:
     """Return a model that gives one tensor: itself, or behind an entrance that takes it from a mapping or a tuple.
 
-    Its output for the probe is returned beside it, if it is known. Raises ``NetworkError`` if it gives several and none is named, with their names.
+    Its output for the probe is returned beside it, if it is known. Raises ``NetworkError`` if it gives several and none
+    is named, with their names.
     """
     entrance = entrance_of(model)
     if entrance.output is not None:
         return model, None
     with undo_writes(model):
         try:
-            out = model(probe.clone())
+            out = _outputs(model(probe.clone()))
         except Exception as error:
             if not is_of_transformers(look_through(entrance.model)):
                 return model, None  # what is wrong is said where its outputs are checked

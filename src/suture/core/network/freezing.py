@@ -56,10 +56,31 @@ def copy_frozen(model: nn.Module, copy: bool, name: str, device: torch.device | 
             f"{name} cannot be copied: {error}; make it again and load its weights, or remove what it holds besides "
             "modules and tensors"
         ) from error
-    for module in frozen.modules():
+    for path, module in frozen.named_modules():
+        _drop_placing(path, module, name)
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
     return frozen.eval()
+
+
+def _drop_placing(path: str, module: nn.Module, name: str) -> None:
+    """Give a module its own forward pass back if a hook of accelerate's moves its tensors between devices.
+
+    Raises ``NetworkError`` for other hooks of accelerate's, and if the hook keeps the weights elsewhere.
+    """
+    hook = vars(module).get("_hf_hook")
+    if hook is None:
+        return
+    kind, own = type(hook).__name__, vars(module).get("_old_forward")
+    if kind != "AlignDevicesHook" or getattr(hook, "offload", False) or not isinstance(own, MethodType):
+        raise NetworkError(
+            f"{_place(path, name)} has a hook of accelerate ({kind}), which acts in every forward pass; take it away, "
+            "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load the model without device_map="
+        )
+    for attribute in ("_hf_hook", "_old_forward", "forward"):
+        vars(module).pop(attribute, None)
+    if own.__func__ is not type(module).forward:
+        module.forward = own
 
 
 def copy_tensors(models: Iterable[nn.Module], copy: bool, device: torch.device | None = None) -> dict[int, object]:

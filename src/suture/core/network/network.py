@@ -137,7 +137,7 @@ class Network:
             # A copy is cut on the processor, whose bits tell for certain whether a cut is exact.
             self._model = copy_frozen(model, copy, self.name, CPU if copy else None)
             self._check_constants()
-            self._model = name_input(self._model, self.example, self.inputs, self.name)
+            self._model = name_input(self._model, self.example, self.inputs, self.name, is_made=preprocess is not None)
             self.preprocess = _freeze_preprocess(preprocess, self.name)
             self._find_cuts(output, joined)
             if isinstance(self._model, Entrance) and not isinstance(model, Entrance):  # whose names are those within it
@@ -154,7 +154,8 @@ class Network:
         with undo_writes(self._model):
             probes = self._probes()
             self._model, first = name_output(self._model, probes[0], output, self.name)
-            answers = check_outputs(self._model, probes, self.name, first)
+            with undo_writes(self._model) as noted:  # as what a model remembers of a run
+                answers = check_outputs(self._model, probes, self.name, first)
             answers = self._heed_padding(joined, probes, answers)
             self._answers = answers[2]
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
@@ -169,7 +170,7 @@ class Network:
             with silence():
                 check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name, self.tokens)
-        self._scratch = frozenset(written)
+        self._scratch = frozenset(written | noted)
 
     def _heed_padding(self, joined: Tensor, probes: list[Tensor], answers: list[Tensor]) -> list[Tensor]:
         """Prove on an example that padding makes no difference, with derived positions if it needs these.

@@ -511,10 +511,12 @@ def _check_passes(x: object, batch: int, it: str) -> None:
 
 
 def _vary_layout(x: Tensor) -> Iterator[Tensor]:
-    """Return copies of a tensor that lie in memory as it does, and with the features last or first."""
+    """Yield copies of a tensor that lie in memory as it does, and with the features last or first."""
     yield x.clone()
     for last in {1, -1} if x.ndim > 2 else ():
-        yield x.movedim(1, last).contiguous().movedim(last, 1).clone()
+        copy = x.movedim(1, last).contiguous().movedim(last, 1).clone()
+        if copy.stride() != x.stride():
+            yield copy
 
 
 def _writes(body: nn.Module, given: Tensor, inputs: Tensor, mode: FakeTensorMode | None) -> bool | None:

@@ -7,7 +7,7 @@ values. Code that asks for values cannot be run so, and is run on the tensors th
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -48,7 +48,9 @@ def mode_for(within: Iterable[nn.Module]) -> FakeTensorMode | None:
 def undo_attributes(within: Iterable[nn.Module]) -> Iterator[None]:
     """Undo the writes of a run to attributes of modules, and to the dictionaries and lists among these, as caches."""
     kept = [(vars(module), dict(vars(module))) for module in within]
-    held = [(value, list(_items(value))) for _, then in kept for value in then.values() if type(value) in _HOLDERS]
+    held: list[tuple[Any, list[Any]]] = [
+        (value, list(_items(value))) for _, then in kept for value in then.values() if type(value) in _HOLDERS
+    ]
     try:
         yield
     finally:
@@ -59,8 +61,8 @@ def undo_attributes(within: Iterable[nn.Module]) -> Iterator[None]:
         for value, items in held:
             if [id(leaf) for item in _items(value) for leaf in item] != [id(leaf) for item in items for leaf in item]:
                 value.clear()
-                value.update(items) if isinstance(value, dict) else value.extend(leaf for (leaf,) in items)
+                value.update(items) if isinstance(value, dict) else value.extend(item[0] for item in items)
 
 
-def _items(value: object) -> Iterable[tuple[object, ...]]:
+def _items(value: Any) -> Iterable[tuple[Any, ...]]:
     return value.items() if isinstance(value, dict) else [(leaf,) for leaf in value] if isinstance(value, list) else ()

@@ -22,7 +22,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, fx, nn
 
-from suture.common.errors import TracingError
+from suture.common.errors import SutureWarning, TracingError
 from suture.common.formatting import first_line
 from suture.common.hashing import keyed_as
 from suture.core.network.entrance import Entrance, entrance_of
@@ -80,9 +80,12 @@ def trace(
                 with _trace_len(model):
                     offer = candidates()
                 before = {name: why for name, why in refused.items() if name != backend}
-                return _verify(backend, offer, probes, wanted, before)
+                traced = _verify(backend, offer, probes, wanted, before)
         except Exception as error:  # a tracer may fail in any way on a model that it does not know
             refused.setdefault(backend, first_line(error)[:300])
+        else:
+            _warn_of_lost(model, traced)
+            return traced
     said = "; ".join(f"{backend}: {reason}" for backend, reason in refused.items())
     remedy = (
         "correct the stages: in their order they must be the whole forward pass"
@@ -91,6 +94,33 @@ def trace(
         "'blocks.0', …, 'head']), or have the factory in your file return model, suture.Preprocess(), stages"
     )
     raise TracingError(f"{type(model).__name__} cannot be cut ({said}); {remedy}")
+
+
+def _warn_of_lost(model: nn.Module, traced: Traced) -> None:
+    """Warn of cuts that are lost to autocast, or to an encoder that packs padded sequences into nested tensors."""
+    names = {name for names in traced.names for name in names}
+    bodies = [segment.body for segment in traced.segments if isinstance(segment.body, fx.GraphModule)]
+    if any(_casts(node) for body in bodies for node in body.graph.nodes):
+        warnings.warn(
+            f"no cut lies where the forward pass of {type(model).__name__} is inside torch.autocast; for cuts there, "
+            "take autocast out of it, and give the model in float32 or in the type that it computes in",
+            SutureWarning,
+            stacklevel=5,
+        )
+    for path, module in model.named_modules():
+        inside = any(name.startswith(f"{path}.layers.") for name in names)
+        if is_encoder(module) and len(module.layers) > 1 and not inside and module.use_nested_tensor:
+            warnings.warn(
+                f"no cut lies between the layers of '{path}' in {type(model).__name__}, which packs sequences that are "
+                f"filled up into nested tensors; for cuts there, set model.{path}.use_nested_tensor = False first",
+                SutureWarning,
+                stacklevel=5,
+            )
+
+
+def _casts(node: fx.Node) -> bool:
+    """Return whether a node stands for all that ``torch.export`` found inside autocast, where that is enabled."""
+    return operation(node) == "wrap_with_autocast" and node.args[2] is True
 
 
 @contextlib.contextmanager
