@@ -237,11 +237,13 @@ def test_only_encoders_with_torchs_own_forward_are_chains_of_layers():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("default:no cut lies between the layers of 'encoder'")
 def test_an_encoder_of_which_the_layers_are_not_all_is_left_whole():
     padded = scrambled(Masked("of padding")).eval()
     ids = sequences(3).clamp(min=1)
     ids[:, 4:] = 0
-    network = Network(padded, example=ids)
+    with pytest.warns(suture.errors.SutureWarning, match="between the layers of 'encoder' .*use_nested_tensor = False"):
+        network = Network(padded, example=ids)
     assert (network.backend, network.cuts.names) == ("torch.fx", ("tokens", "encoder", "mean"))
     split_everywhere(padded, network, ids)
 

@@ -446,9 +446,10 @@ def name_cuts(axes: Axes, cuts: Sequence[str], inches: float, smallest: float = 
 
 def legend_above(where: Any, entries: Entries, inches: float, title: str = "", **how: Any) -> None:
     """Name lines above a figure, or axes, so wide, in as many columns as their names leave room for."""
-    names = [fill(name, _LETTERS) for _, name in entries]
+    line = 5 * LETTERS  # points, with the gaps beside it
+    names = [fill(name, max(1, min(_LETTERS, int((72 * inches - line) / _LETTER)))) for _, name in entries]
     longest = max(len(line) for name in names for line in name.splitlines())
-    columns = min(max(1, int(72 * inches // (_LETTER * longest + 36))), 4)
+    columns = min(max(1, int(72 * inches // (_LETTER * longest + line))), 4)
     on_axes: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3, "borderpad": 0.1}
     made = where.legend(
         [artist for artist, _ in entries],
