@@ -16,7 +16,7 @@ from benchmarks import reference, tuned
 
 FOLDER = Path(__file__).parent / "results" / "fresh"
 SEEDS = (70, 71)
-NAMES = {kind: tuple(f"{kind}-{seed}" for seed in SEEDS) for kind in tuned.KINDS if kind not in ("colour", "digit")}
+NAMES = {kind: tuple(f"{kind}-{seed}" for seed in SEEDS) for kind in tuned.KINDS if kind not in ("colour", "digit", "deep")}
 #: What ``benchmarks.reference`` reads of its own networks and seams, for these.
 WITH = {
     "FOLDER": FOLDER,
