@@ -16,7 +16,8 @@ from benchmarks import reference, tuned
 
 FOLDER = Path(__file__).parent / "results" / "fresh"
 SEEDS = (70, 71)
-NAMES = {kind: tuple(f"{kind}-{seed}" for seed in SEEDS) for kind in tuned.KINDS if kind not in ("colour", "digit", "deep")}
+LEFT_OUT = ("colour", "digit", "deep")
+NAMES = {kind: tuple(f"{kind}-{seed}" for seed in SEEDS) for kind in tuned.KINDS if kind not in LEFT_OUT}
 #: What ``benchmarks.reference`` reads of its own networks and seams, for these.
 WITH = {
     "FOLDER": FOLDER,
