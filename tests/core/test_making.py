@@ -39,7 +39,7 @@ class Masked(nn.Module):
 
 
 class Viewed(nn.Module):
-    """Changes what it is given in place, and takes a view that only one layout in memory allows."""
+    """Changes its input in place, and takes a view that only one layout in memory allows."""
 
     def __init__(self):
         super().__init__()

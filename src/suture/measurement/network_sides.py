@@ -123,7 +123,7 @@ def _layers(
     activations: Activations,
     methods: Sequence[Index],
 ) -> dict[str, Layer]:
-    """Return the layers by their needs' keys, one for what is the same activations, each to keep things if they fit."""
+    """Return the layers by their needs' keys, one for each set of activations; each keeps things if they fit."""
     places = {Need(one, read, cut.index).key: (one, cut, read) for one, cuts, read in sides for cut in cuts}
     tensors = {
         key: _take(activations.at(network, cut, read), _find_masked(read), samples_as, ignore)

@@ -100,7 +100,7 @@ def pick_token(x: Tensor, by: By, counted: Tensor | None = None) -> Tensor:
 
 
 def pool_sent(stitch: nn.Module, sent: Tensor, counted: Tensor | None) -> Tensor:
-    """Return what a stitch reads of the sender's tensors ``(n, …)``: pooled, where tokens count, if that is its way.
+    """Return the sender's tensors ``(n, …)`` as a stitch reads them: pooled over the tokens that count, if it pools.
 
     ``sent`` may be a stand-in that computes a few rows at a time.
     """

@@ -1,4 +1,4 @@
-"""Whether few rows hold most of a kernel's norm, and so decide what a linear index says.
+"""Whether few rows hold most of a kernel's norm, and so decide a linear index.
 
 Transformers give some tokens, mostly the first, one feature that is a hundred times larger than all others ("attention
 sinks": Sun et al. 2024, *Massive activations*; Xiao et al. 2024). In the kernel XXᵀ of all tokens these rows outweigh

@@ -198,7 +198,7 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
 
 
 def _read_sent(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Tensor:
-    """Return what the stitch reads of samples, as the sender reads them."""
+    """Return the sender's activations on its view of samples, pooled if the stitch pools."""
     read = samples.for_sender
     return pool_sent(stitch, cache.rows(trial.sender, trial.sender_cut, read), read.counted)
 
