@@ -10,7 +10,6 @@ failed for good: what failed in the first resumed run is printed with its error,
 Each round is written to ``rounds.jsonl`` in the folder when it ends, so the loop itself may be stopped and goes on.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -18,7 +17,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -130,19 +128,5 @@ def bench(rounds: int, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, default=None)
-    parser.add_argument("--drive", type=Path, default=None, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.drive is not None:
-        drive(given.drive)
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        print(json.dumps(bench(given.rounds, given.seed, given.folder or Path(temporary)), indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    killed.main(bench, drive, __doc__, 10)

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -193,9 +194,12 @@ def bench(rounds: int, seed: int, folder: Path) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=100)
+def main(
+    bench: Callable[[int, int, Path], dict[str, object]], drive: Callable[[Path], None], text: str, rounds: int
+) -> None:
+    """Read the command line of a benchmark whose driver is killed, and run the benchmark, or its driver."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--drive", type=Path, default=None, help=argparse.SUPPRESS)
@@ -208,4 +212,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(bench, drive, __doc__, 100)

@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 import suture
-from suture.data.samples import as_floats
+from suture.data.images import as_floats
 
 NETWORK = "zoo:resnet,blocks=(3,3,3),width=16"
 CUTS = ",".join(f"layer{stage}.{block}" for stage in (1, 2, 3) for block in (0, 1, 2))

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from suture.data import Samples
-from suture.data.samples import number_classes
+from suture.data.images import number_classes
 from suture.zoo import resolve
 from suture.zoo.sources import image_shape
 from suture_papers.ledger import LEDGER, Entry

@@ -62,10 +62,10 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.core.saving import read as read_stitched
     from suture.core.saving import to_safetensors
     from suture.core.stitched import At, match_dtype
+    from suture.data.images import as_floats, as_given, check_pictures, sizes, things
 
     # Data
     from suture.data.preprocess import Preprocessing
-    from suture.data.samples import as_floats, as_given, check_pictures, sizes, things
 
     # Fits
     from suture.fits.base import PUBLISHED

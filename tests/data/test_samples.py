@@ -362,7 +362,7 @@ def test_limited_keeps_the_first_samples_and_says_so() -> None:
 
 @each(("enough", "added"), [(5_000, 40), (30, 10), (20, 0), (10, 0)])
 def test_limited_validates_on_what_is_not_fitted(monkeypatch: pytest.MonkeyPatch, enough: int, added: int) -> None:
-    monkeypatch.setattr("suture.data.samples.VALIDATED", enough)
+    monkeypatch.setattr("suture.data.roles.VALIDATED", enough)
     data = Data.split("x", make(100), make(50, seed=1), 0.2)
     validation = data.limited(fit=40).validation
     assert ids(validation) == ids(data.validation) + ids(data.fit)[40 : 40 + added]

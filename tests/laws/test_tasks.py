@@ -14,7 +14,8 @@ from loops import each
 from suture import Network, Seam, Trial, controls, measure
 from suture.common.errors import DataError, FitError, LeftOut
 from suture.core.stitches import Identity
-from suture.data.samples import Data, Samples
+from suture.data.roles import Data
+from suture.data.samples import Samples
 from suture.data.tasks import (
     IGNORED,
     Classification,

@@ -23,7 +23,7 @@ def data(chosen: Namespace) -> int:
     Count the samples of every class in the three roles of a data set, or of a variant of it, and draw some of each
     class.
     """
-    from suture.data.samples import sizes, things
+    from suture.data.images import sizes, things
     from suture.reports.figures.curve import save
     from suture.reports.figures.samples import label_statistics, sample_grid
     from suture.reports.terminal.data import labels_table

@@ -133,7 +133,7 @@ def read_trait(text: str) -> "Callable[[Data], Trait]":
 def _half(text: str, side: str, data: "Data") -> Any:
     """Return the variant that covers one half of the images of the data."""
     from suture.data.changes import Covered
-    from suture.data.samples import check_pictures
+    from suture.data.images import check_pictures
 
     check_pictures(f"trait {text}: blackout", data.fit.images)
     height, width = data.fit.images.shape[2:]

@@ -116,7 +116,7 @@ def measure(
     ``what`` names the measurement. The plans of ``previews`` are measured and shown before. ``draw`` draws the results
     so far on a terminal: given the tables of the previews, and that of the run.
     """
-    from suture.data.samples import things
+    from suture.data.images import things
     from suture.runs.progress import choose_progress
     from suture.runs.runners.run import preview, run, write_plan
     from suture.runs.store.store import Store

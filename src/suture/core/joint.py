@@ -22,8 +22,8 @@ from suture.core.network.network import Network
 from suture.core.network.segments import Frozen, Segment, operation
 from suture.core.network.tracing import FunctionStage
 from suture.core.stitches import Shape
+from suture.data.images import as_given
 from suture.data.preprocess import Prepare, Preprocess
-from suture.data.samples import as_given
 
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d

@@ -18,7 +18,9 @@ from torch.nn import functional as F
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.common.validation import check_kind
-from suture.data.samples import Data, Samples, check_pictures
+from suture.data.images import check_pictures
+from suture.data.roles import Data
+from suture.data.samples import Samples
 from suture.data.tasks import Task
 
 __all__ = ["VARIANTS", "Covered", "Variant", "class_index", "list_names", "stack", "vary"]

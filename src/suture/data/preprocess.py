@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.data.samples import BEYOND, are_token_ids, as_given, check_pictures, check_range
+from suture.data.images import BEYOND, are_token_ids, as_given, check_pictures, check_range
 
 Preprocessing = Callable[[Tensor], Tensor]
 

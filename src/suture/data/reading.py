@@ -28,8 +28,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from suture.common.errors import DataError, SutureWarning
 from suture.common.mapped import empty, fill, pieces
+from suture.data.images import check_brightness, check_range
 from suture.data.inputs import CONTENT, SIDES, Input, Inputs, fill_up, join_inputs
-from suture.data.samples import check_brightness, check_range
 from suture.data.tasks import IGNORED
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "input_ids", "inputs", "x")

@@ -25,9 +25,11 @@ from suture.common.seeds import derive_seed, generator
 from suture.data import hub
 from suture.data.changes import stack
 from suture.data.hub import SOURCES
+from suture.data.images import are_token_ids, check_brightness, name_numbers, number_classes
 from suture.data.inputs import content_of, join_inputs, lengthen, says_nothing
 from suture.data.reading import IGNORED_PIXEL, Columns, Whole, is_dataset, name_of, read_dataset
-from suture.data.samples import Data, Samples, are_token_ids, check_brightness, keep_apart, name_numbers, number_classes
+from suture.data.roles import Data, keep_apart
+from suture.data.samples import Samples
 from suture.data.tasks import IGNORED, Classification, DenseClassification, NextToken, Regression, Task
 
 Array = Tensor | NDArray[Any]

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from suture.common.errors import SourceError
 from suture.common.hashing import keyed_as
+from suture.data.images import check_pictures
 from suture.data.preprocess import Preprocess
-from suture.data.samples import check_pictures
 from suture.zoo.strangers import check_config
 
 

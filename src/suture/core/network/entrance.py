@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from suture.common.errors import NetworkError
 from suture.core.network.freezing import undo_writes
+from suture.data.images import are_token_ids
 from suture.data.inputs import NESTED, Inputs, content_of, nest
-from suture.data.samples import are_token_ids
 
 POSITIONS = "position_ids"  #: what models call the places of tokens
 OUTPUTS = ("logits", "last_hidden_state")  #: of a mapping, which is taken, the first that it has

@@ -33,8 +33,8 @@ from torch.utils._pytree import tree_leaves
 from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import globals_of, is_filled
 from suture.core.network.segments import are_close, find_rounding, have_same_bits
+from suture.data.images import BEYOND, are_token_ids
 from suture.data.inputs import Inputs, counted
-from suture.data.samples import BEYOND, are_token_ids
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 _SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone

@@ -26,7 +26,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from suture.common.errors import NetworkError
 from suture.core.network.feature_axis import KERNELS, SHAPED, find_moved
-from suture.data.samples import are_token_ids
+from suture.data.images import are_token_ids
 
 Grid = tuple[int, int]
 Layout = tuple[int, Grid | None]

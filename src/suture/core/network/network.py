@@ -57,9 +57,10 @@ from suture.core.network.layouts import Layout, check_layout
 from suture.core.network.padding import find_harm, pick_padded, place_tokens, remedy_of
 from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits, name_anew
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
+from suture.data.images import are_token_ids
 from suture.data.inputs import content_of, counted, join_inputs, part_inputs
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing
-from suture.data.samples import Samples, are_token_ids
+from suture.data.samples import Samples
 
 
 class Network:

@@ -39,9 +39,9 @@ from suture.common.errors import NetworkError
 from suture.common.hashing import keyed_as, stable_name
 from suture.core.network.feature_axis import ENTERS, LEAVES, GraphError, bring_to_shape, reads_inputs
 from suture.core.network.shapes import mode_for, without_values
+from suture.data.images import are_token_ids
 from suture.data.inputs import join_inputs
 from suture.data.preprocess import Prepare
-from suture.data.samples import are_token_ids
 
 Names = Mapping[fx.Node, tuple[str, ...]]
 _LIBRARIES = ("torch.", "torchvision.", "timm.")

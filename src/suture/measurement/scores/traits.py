@@ -26,7 +26,7 @@ from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import keyed_as
 from suture.data import Data, Samples
 from suture.data.changes import Covered, Variant, class_index
-from suture.data.samples import as_floats
+from suture.data.images import as_floats
 from suture.data.tasks import Task
 from suture.measurement.scores.scores import Accuracy, Confusion, Named, NetworkScore, Score
 

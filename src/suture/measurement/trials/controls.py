@@ -48,8 +48,8 @@ from suture.common.errors import DataError, NoClassesError, UntrainedError
 from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.core.network.network import Network
 from suture.data import Samples
+from suture.data.images import are_token_ids, as_floats
 from suture.data.noise import SCALE, ClusteredNoise
-from suture.data.samples import are_token_ids, as_floats
 from suture.data.tasks import Classification
 from suture.measurement.trials.trial import Trial
 

@@ -30,7 +30,7 @@ from suture.core.network.network import Network
 from suture.core.stitched import At, Seam, check_networks, cuts_for_views
 from suture.core.stitches import AffineStitch, Identity, Stitch
 from suture.data import Data, Samples
-from suture.data.samples import VALIDATED
+from suture.data.roles import VALIDATED
 from suture.fits import Converged, Fit, LeastSquares, Quick
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score

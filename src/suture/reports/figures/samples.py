@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch.nn.functional import pad
 
 from suture.data import Data, Samples
-from suture.data.samples import check_pictures
+from suture.data.images import check_pictures
 from suture.reports.figures.curve import WIDTH, Picture, fit_height, styled
 from suture.reports.style import LETTERS, shortened
 

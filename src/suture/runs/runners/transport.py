@@ -37,8 +37,8 @@ from suture.common.sources import Source, remember, source_of, versions
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.network import Network
 from suture.data import Samples
+from suture.data.images import tensor_digest
 from suture.data.noise import ClusteredNoise
-from suture.data.samples import tensor_digest
 from suture.measurement.trials.trial import Trial
 from suture.runs.store.files import writing_to
 
