@@ -36,8 +36,8 @@ from suture.core.network.segments import are_close, find_rounding, have_same_bit
 from suture.data.inputs import Inputs, counted
 from suture.data.samples import BEYOND, are_token_ids
 
-_OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
-_SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
+OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
+SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
 
 
 def copy_frozen(model: nn.Module, copy: bool, name: str, device: torch.device | None = None) -> nn.Module:
@@ -146,7 +146,7 @@ def hidden_numbers(model: nn.Module) -> dict[str, Tensor]:
             found.setdefault(place, torch.from_numpy(np.array(thing, np.float64)))
         elif inside and isinstance(thing, Tensor) and thing.is_floating_point():
             found.setdefault(place, thing)
-        elif not isinstance(thing, Tensor) and type(thing).__module__.partition(".")[0] not in _SETTLED:
+        elif not isinstance(thing, Tensor) and type(thing).__module__.partition(".")[0] not in SETTLED:
             for name, value in getattr(thing, "__dict__", {}).items():
                 for leaf in _leaves(value):
                     look(f"{place}.{name}", leaf, True, seen)
@@ -160,7 +160,7 @@ def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
     """Yield the plain attributes of a model's modules, except bare values, each with its place in the model."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name not in _OWN and not _is_bare(value):
+            if name not in OWN and not _is_bare(value):
                 yield from ((f"{path}.{name}" if path else name, leaf) for leaf in _leaves(value))
 
 
