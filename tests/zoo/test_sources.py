@@ -595,6 +595,24 @@ def test_the_hub_gives_safetensors_alone_and_no_code(hub_folder, tmp_path):
         resolve(f"hf:{hub_folder},nonsense=3")
 
 
+@pytest.mark.usefixtures("offline")
+def test_an_adapter_is_no_model(hub_folder, tmp_path):
+    """peft's adapters lie alone, or beside their base, where transformers heeds them only if peft is installed."""
+    said = r"is an adapter of peft, .*; merge it where it was trained, model\.merge_and_unload\(\)\.save_pretrained"
+    alone, beside = tmp_path / "alone", shutil.copytree(hub_folder, tmp_path / "beside")
+    alone.mkdir()
+    described = {"peft_type": "LORA", "base_model_name_or_path": str(hub_folder), "r": 2, "target_modules": ["query"]}
+    changes = {"base_model.model.vit.layers.0.attention.query.lora_A.weight": torch.zeros(2, 16)}
+    for folder in (alone, beside):
+        (folder / "adapter_config.json").write_text(json.dumps(described))
+        save_file(changes, folder / "adapter_model.safetensors")
+        for text in (f"hf:{folder}", f"hf:{folder},pretrained=False"):
+            with pytest.raises(SourceError, match=rf"^hf:{folder} {said}"):
+                load_network(text, example=as_tensor(pil_images()))
+    with pytest.raises(CheckpointError, match=rf"adapter_model\.safetensors {said}"):
+        resolve(f"hf:{hub_folder},pretrained=False@{alone / 'adapter_model.safetensors'}")
+
+
 def test_the_revision_is_part_of_the_source(hub_folder, monkeypatch):
     transformers = pytest.importorskip("transformers")
     asked = []

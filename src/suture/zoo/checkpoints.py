@@ -28,6 +28,11 @@ _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
 _COUNT = "num_batches_tracked"  # of BatchNorm, which old checkpoints lack, and which no output depends on
 _SAVE = "safetensors.torch.save_model(model, 'weights.safetensors')"
+_ADAPTER = "adapter_config.json"  # beside the weights of an adapter of peft
+OF_ADAPTERS = (
+    "is an adapter of peft, which changes the weights of another model: whether it is heeded would depend on whether "
+    "peft is installed; merge it where it was trained, model.merge_and_unload().save_pretrained(FOLDER)"
+)
 
 
 def load_checkpoint(model: nn.Module, path: str | Path) -> None:
@@ -56,6 +61,8 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     try:
         model.load_state_dict(state)
     except RuntimeError as error:  # which names whatever differs, a line each
+        if path.with_name(_ADAPTER).is_file():
+            raise CheckpointError(f"{path} {OF_ADAPTERS}, and give the file of weights in it") from error
         reason = "; ".join(line.strip(" \t.") for line in str(error).splitlines()[1:])
         raise CheckpointError(
             f"{path} does not fit {type(model).__name__}: {_shorten(reason)}; build the model that the checkpoint was "
