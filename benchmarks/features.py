@@ -18,6 +18,8 @@ others. Its weights are kept in 16 bit, and everything is measured on these.
 
 import argparse
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,7 +209,7 @@ def rows() -> Iterator[str]:
         less = told[told["control"] == "untrained sender"]
         yield (
             f"| `{owner}` ({kind}), `{reader}` | {apart} | {len(own)} | "
-            + " | ".join(f"{medians[control]:.2f}" for control in CONTROLS)
+            + " | ".join(f"{medians[control] + 0.0:.2f}".replace("-", "−") for control in CONTROLS)
             + f" | {(own['p'] <= 0.05).sum()}, untrained {(less['p'] <= 0.05).sum()} |"
         )
 
@@ -228,7 +230,9 @@ def figure() -> Figure:
                 if not control:
                     low, high = (np.sort(found[end]) for end in ("low", "high"))
                     panel.fill_betweenx(count, low, high, color=colours[apart], alpha=0.15, lw=0)
-            panel.set_title(f"{'GPT-2' if owner == kjv.A else 'Llama'}'s latents, {kind}", fontsize=LETTERS)
+            panel.set_title(
+                f"{'GPT-2' if owner == kjv.A else 'Llama'}'s latents, {kind.replace('relu', 'ReLU')}", fontsize=LETTERS
+            )
             panel.set_xlabel("correlation of a latent, read elsewhere")
             panel.set_xlim(-0.1, 1.0)
             panel.set_ylim(0, 1.02)
@@ -236,7 +240,16 @@ def figure() -> Figure:
         named: dict[str, tuple[str, str]] = {f"another {apart}": (colour, "-") for apart, colour in colours.items()}
         named |= {"untrained sender": ("0.3", "--"), "shuffled pairs": ("0.3", ":")}
         lines = [pyplot.Line2D([], [], color=colour, ls=style, lw=1.2) for colour, style in named.values()]
-        drawn.legend(lines, named, loc="outside upper center", ncols=6, fontsize=LETTERS, frameon=False)
+        drawn.legend(
+            lines,
+            named,
+            loc="outside upper center",
+            ncols=6,
+            fontsize=LETTERS,
+            frameon=False,
+            columnspacing=1,
+            handlelength=1.5,
+        )
     return drawn
 
 
@@ -263,7 +276,9 @@ def main() -> None:
         case "carry":
             carry()
         case "figure":
-            curves.save(figure(), given.folder / "kjv-features")
+            with tempfile.TemporaryDirectory() as elsewhere:
+                curves.save(figure(), Path(elsewhere) / "features")
+                shutil.copy(Path(elsewhere) / "features.png", given.folder / "kjv-features.png")
             print("\n".join(rows()))
 
 

@@ -15,10 +15,9 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from suture.core.network.freezing import OWN, SETTLED, undo_writes
+from suture.core.network.freezing import OWN, SETTLED, held_beside, may_hold, undo_writes
 from suture.core.network.segments import have_same_bits
 
 LARGEST = 4096  #: whole numbers that a setting is computed from, as widths and numbers of heads are
 WHOLE = 2**20  #: below which a float without a fraction is written
 _ROUNDING = 1e-13  #: relative, of a setting that was computed in a few operations
-_CHANGES: tuple[Callable[[float], float], ...] = (
+_CHANGES: tuple[Callable[[complex], complex], ...] = (
     lambda x: 1.5 * x + 0.1,
     lambda x: -x,
     lambda x: 1000.0 * x,
@@ -42,9 +41,12 @@ _CHANGES: tuple[Callable[[float], float], ...] = (
 
 @dataclass(frozen=True, eq=False)
 class PlainNumbers:
-    """The floats that one attribute holds: where it stands, its name, and the class of its owner."""
+    """The floats that one attribute holds: where it stands, its name, and the class of its owner.
 
-    space: MutableMapping[str, Any] = field(repr=False)
+    Without a ``space`` they cannot be exchanged, because they are in an object's slots or items.
+    """
+
+    space: MutableMapping[str, Any] | None = field(repr=False)
     name: str
     kind: type
     value: object = field(repr=False)
@@ -52,7 +54,8 @@ class PlainNumbers:
     @property
     def numbers(self) -> tuple[float, ...]:
         """The floats, in the order in which the attribute holds them."""
-        return tuple(float(leaf) for leaf in tree_leaves(self.value) if _is_float(leaf))
+        found = [complex(leaf) for leaf in tree_leaves(self.value) if _is_float(leaf)]
+        return tuple(part for one in found for part in (one.real, one.imag))
 
     def are_written(self) -> bool:
         """Return whether each of the numbers is typed, or computed from whole numbers."""
@@ -60,14 +63,20 @@ class PlainNumbers:
         return not unknown or {abs(number) for number in unknown} <= _typed_beside(self.kind)
 
     def decide(self, model: nn.Module, probe: Tensor) -> bool:
-        """Return whether the model's output for the probe is another, or none, with other numbers in their place."""
+        """Return whether the model's output for the probe is another, or none, with other numbers in their place.
+
+        Numbers that cannot be exchanged count.
+        """
+        if self.space is None:
+            return True
         with torch.no_grad(), undo_writes(model):
             wanted = model(probe.clone())
         missing = object()
         before = self.space.get(self.name, missing)
         for change in _CHANGES:
-            changed = tree_map(lambda leaf, change=change: change(float(leaf)) if _is_float(leaf) else leaf, self.value)
-            self.space[self.name] = changed
+            self.space[self.name] = tree_map(
+                lambda leaf, change=change: change(_plain(leaf)) if _is_float(leaf) else leaf, self.value
+            )
             try:
                 with torch.no_grad(), undo_writes(model):
                     if not have_same_bits(model(probe.clone()), wanted):
@@ -82,18 +91,19 @@ class PlainNumbers:
         return False
 
 
-def plain_numbers(model: nn.Module) -> dict[str, PlainNumbers]:
+def plain_numbers(model: nn.Module) -> dict[str, list[PlainNumbers]]:
     """Return the floats that a model's modules hold in attributes, by the attribute's place in the model.
 
-    An attribute is a float, of Python's or of numpy's; lists, tuples and dictionaries of such; or an object that has
-    such attributes, at any depth. A class's own attributes count with its modules'.
+    An attribute is a float or a complex number, of Python's or of numpy's; lists, tuples and dictionaries of such; or
+    an object that holds such, at any depth: in attributes, slots or items, or as arguments that it binds. A class's own
+    attributes count with its modules'.
     """
     seen: set[int] = set()
-    return {
-        place: found
-        for path, module in model.named_modules()
-        for place, found in _look(path, module, _inherited(module) | vars(module), seen)
-    }
+    found: dict[str, list[PlainNumbers]] = {}
+    for path, module in model.named_modules():
+        for place, one in _look(path, module, _inherited(module) | vars(module), seen):
+            found.setdefault(place, []).append(one)
+    return found
 
 
 def _inherited(module: nn.Module) -> dict[str, object]:
@@ -110,20 +120,22 @@ def _look(path: str, owner: object, held: Mapping[str, object], seen: set[int]) 
         leaves = tree_leaves(value)
         if any(map(_is_float, leaves)):
             yield place, PlainNumbers(vars(owner), name, type(owner), value)
-        for leaf in leaves:
-            if _may_hold(leaf) and id(leaf) not in seen:
-                seen.add(id(leaf))
-                yield from _look(place, leaf, vars(leaf), seen)
+        yield from _within(place, leaves, seen)
 
 
-def _may_hold(thing: object) -> bool:
-    if isinstance(thing, nn.Module | Tensor | type | FunctionType | MethodType) or not hasattr(thing, "__dict__"):
-        return False
-    return type(thing).__module__.partition(".")[0] not in SETTLED
+def _within(place: str, leaves: Iterable[object], seen: set[int]) -> Iterator[tuple[str, PlainNumbers]]:
+    for leaf in leaves:
+        if may_hold(leaf) and id(leaf) not in seen:
+            seen.add(id(leaf))
+            yield from _look(place, leaf, getattr(leaf, "__dict__", {}), seen)
+            beside = held_beside(leaf)
+            if any(map(_is_float, beside)):
+                yield place, PlainNumbers(None, "", type(leaf), beside)
+            yield from _within(place, beside, seen)
 
 
 def _is_float(leaf: object) -> bool:
-    return isinstance(leaf, float | np.floating)
+    return isinstance(leaf, float | complex | np.inexact)
 
 
 @functools.cache
@@ -137,6 +149,11 @@ def _typed_beside(kind: type) -> frozenset[float]:
             continue
     found = (match for text in texts for match in re.findall(r"\d*\.\d+(?:[eE][-+]?\d+)?", text))
     return frozenset(map(float, found))
+
+
+def _plain(leaf: Any) -> complex:
+    plain: complex = leaf.item() if isinstance(leaf, np.generic) else leaf
+    return plain
 
 
 def is_written(number: float) -> bool:

@@ -231,8 +231,11 @@ def fresh(
         and not _says_nothing(tensor, old.get(name))
     ]
     if not trusted:
-        trained_ones = {place: found.numbers for place, found in plain_numbers(like).items()}
-        same_ones = {p: found for p, found in plain_numbers(model).items() if found.numbers == trained_ones.get(p)}
+        trained_ones = {place: [one.numbers for one in found] for place, found in plain_numbers(like).items()}
+        same_ones = {
+            place: [one for one in found if one.numbers in trained_ones.get(place, ())]
+            for place, found in plain_numbers(model).items()
+        }
         survivors += _deciding(model, same_ones, constants, probe)
     if survivors and not trusted:
         raise UntrainedError(
@@ -290,11 +293,14 @@ def _marked(tensor: Tensor) -> bool:
 
 
 def _deciding(
-    model: nn.Module, found: Mapping[str, PlainNumbers], constants: Collection[str], probe: Tensor | None
+    model: nn.Module, found: Mapping[str, Sequence[PlainNumbers]], constants: Collection[str], probe: Tensor | None
 ) -> list[str]:
     """Return the places of the plain numbers that decide the output, are no settings, and are not named constants."""
-    unknown = {place: one for place, one in found.items() if place not in constants and not one.are_written()}
-    return [place for place, one in unknown.items() if probe is None or one.decide(model, probe)]
+
+    def decides(one: PlainNumbers) -> bool:
+        return not one.are_written() and (probe is None or one.decide(model, probe))
+
+    return [place for place, several in found.items() if place not in constants and any(map(decides, several))]
 
 
 def _unsaved(model: nn.Module) -> set[str]:
