@@ -209,7 +209,7 @@ def rows() -> Iterator[str]:
         less = told[told["control"] == "untrained sender"]
         yield (
             f"| `{owner}` ({kind}), `{reader}` | {apart} | {len(own)} | "
-            + " | ".join(f"{medians[control] + 0.0:.2f}".replace("-", "−") for control in CONTROLS)
+            + " | ".join(f"{medians[control]:.2f}".replace("-0.00", "0.00").replace("-", "−") for control in CONTROLS)
             + f" | {(own['p'] <= 0.05).sum()}, untrained {(less['p'] <= 0.05).sum()} |"
         )
 

@@ -166,7 +166,7 @@ def pooled(network: suture.Network, samples: suture.Samples) -> dict[str, dict[s
 
 
 def compare() -> pd.DataFrame:
-    """Compare both models, trained and not, and two models of bytes, at three cuts, by the mean and by the last token."""
+    """Compare both models, trained and not, and two models of bytes, at three cuts, by mean and by last token."""
     sent, received = load().score.first(COMPARED).for_sender, load().score.first(COMPARED).for_receiver
     a, b = reads_bytes(), reads_pieces()
     in_bytes, in_pieces = pooled(a, sent), pooled(b, received)
@@ -250,10 +250,11 @@ def rows() -> Iterator[str]:
     alike = pd.read_csv(FOLDER / "alike.csv")
     yield "| index, tokens | pair | " + " | ".join(f"block {cut[-1]}" for cut in CUTS) + " |"
     yield "| --- | --- | " + " | ".join("---" for _ in CUTS) + " |"
-    for (index, pooled, kind), found in alike.groupby(["index", "pooled", "kind"], sort=False):
+    alike["kind"] = pd.Categorical(alike["kind"], KINDS)
+    for (index, pooled, kind), found in alike.groupby(["index", "pooled", "kind"], observed=True):
         means = found.groupby("sender_cut")[["calibrated", "low", "high"]].mean()
         told = (f"{means['calibrated'][c]:.2f} [{means['low'][c]:.2f}, {means['high'][c]:.2f}]" for c in CUTS)
-        yield f"| `{index}`, {pooled} | {kind} | {' | '.join(told)} |".replace("-", "−", 0)
+        yield f"| `{index}`, {pooled} | {kind} | {' | '.join(told)} |"
     yield ""
     joined = tables.read(FOLDER / "stitched.parquet")
     assert joined is not None
@@ -282,11 +283,8 @@ def figure() -> Figure:
                 at = [x + 0.07 * (i - 2) for x in range(len(CUTS))]
                 panel.errorbar(at, value, errors, color=colour, marker=mark, ms=3.5, lw=0.9, elinewidth=0.7, label=kind)
             panel.axhline(0, color="0.8", lw=0.8, zorder=0)
-            panel.set_title(
-                f"{'CKA' if 'cka' in index else 'mutual neighbours'}, {pooled} token"
-                + ("s" if pooled == "mean" else ""),
-                fontsize=LETTERS,
-            )
+            called = "CKA" if "cka" in index else "neighbours"
+            panel.set_title(f"{called}, {'mean of tokens' if pooled == 'mean' else 'last token'}", fontsize=LETTERS)
             panel.set_xticks(range(len(CUTS)), [cut[-1] for cut in CUTS])
             panel.set_xlabel("behind block")
         axes[0].set_ylabel("calibrated index")

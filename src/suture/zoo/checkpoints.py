@@ -127,8 +127,8 @@ def read_tensors(path: Path) -> object:
         ) from error
 
 
-def _read_shards(path: Path) -> dict[str, Tensor]:
-    """Read the files that an index of safetensors names, which must lie beside it."""
+def check_index(path: Path) -> list[str]:
+    """Return the files of an index of safetensors. Raises ``CheckpointError`` if it names one that is not beside it."""
     if not path.is_file():
         raise CheckpointError(f"no checkpoint {path}; give the path of a file, from {Path.cwd()} or absolute")
     try:
@@ -138,6 +138,12 @@ def _read_shards(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is not an index of safetensors: it has no weight_map; copy it again") from error
     if strange := [name for name in files if Path(name).name != name or not name.endswith(".safetensors")]:
         raise CheckpointError(f"{path} names {strange[0]!r}, which is not a .safetensors file beside it; save it anew")
+    return files
+
+
+def _read_shards(path: Path) -> dict[str, Tensor]:
+    """Read the files that an index of safetensors names, which must lie beside it."""
+    files = check_index(path)
     if absent := [name for name in files if not path.with_name(name).is_file()]:
         raise CheckpointError(f"{path} names {_shorten(', '.join(absent))}, which is not beside it; copy all its files")
     try:
