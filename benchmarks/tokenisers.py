@@ -45,6 +45,7 @@ CUTS = tuple(f"transformer.h.{block}" for block in (0, 1, 3))
 BY = (indices.LinearCKA(debiased=True), indices.mutual_knn)
 #: The books of a part of the Bible, in the order of the text.
 PARTS = {"law": 5, "history": 12, "poetry": 5, "prophets": 17, "gospels": 5, "letters": 22}
+MEAN = "div"  #: the cut behind the mean over tokens
 SEEDS = 3  #: untrained networks of each kind
 COMPARED = 600  #: windows
 
@@ -195,7 +196,7 @@ class Reader(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model, self.pooled = model, nn.Identity()
+        self.model = model
         self.hidden, self.act, self.head = nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, len(PARTS))
 
     def mean(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -204,7 +205,7 @@ class Reader(nn.Module):
         return (found * mask).sum(1) / mask.sum(1)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        y: Tensor = self.head(self.act(self.hidden(self.pooled(self.mean(input_ids, attention_mask)))))
+        y: Tensor = self.head(self.act(self.hidden(self.mean(input_ids, attention_mask))))
         return y
 
 
@@ -230,7 +231,7 @@ def reader() -> suture.Network:
 
 def stitch(store: Path) -> pd.DataFrame:
     """Stitch the model of bytes, at three cuts, into the reader of pieces."""
-    plan = suture.curve(reads_bytes(), reader(), data=load(), at=[(cut, "pooled") for cut in CUTS])
+    plan = suture.curve(reads_bytes(), reader(), data=load(), at=[(cut, MEAN) for cut in CUTS])
     return suture.run(plan, store=store, on=Local(workers=1), progress=Lines(every=60.0))
 
 
@@ -259,12 +260,12 @@ def rows() -> Iterator[str]:
     joined = tables.read(FOLDER / "stitched.parquet")
     assert joined is not None
     joined = joined[joined["score"] == joined["score"].iloc[0]]
-    kinds = list(dict.fromkeys(joined["control"]))
+    kinds = list(dict.fromkeys(joined[joined["sender_cut"].isin(CUTS)]["control"]))
     yield f"| cut | {' | '.join(kind or 'stitch' for kind in kinds)} |"
     yield "| --- | " + " | ".join("---" for _ in kinds) + " |"
     for cut in CUTS:
-        seam = joined[joined["sender_cut"].fillna("") == cut].set_index("control")
-        told = (f"{seam['stitched'][kind]:.3f}" if kind in seam.index else "" for kind in kinds)
+        seam = joined[joined["sender_cut"] == cut].set_index("control")
+        told = (f"{100 * seam['stitched'][kind]:.1f} %" for kind in kinds)
         yield f"| `{cut}` | {' | '.join(told)} |"
 
 

@@ -12,7 +12,7 @@ import pickle
 import re
 import textwrap
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +170,17 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _say_others(content: dict[str, Any], taken: str, path: Path) -> None:
-    """Warn if a file has further weights of the same names as those that are taken."""
+    """Warn if a file has further weights, at any depth, of the same names as those that are taken."""
     wanted = {_bare(name) for name in content[taken]}
-    others = [
-        key
-        for key, value in content.items()
-        if key != taken and isinstance(value, dict) and wanted and wanted <= {_bare(name) for name in value}
-    ]
+
+    def look(held: dict[Any, Any], within: str) -> Iterator[str]:
+        for key, value in held.items():
+            if isinstance(value, dict) and wanted <= {_bare(name) for name in value}:
+                yield f"{within}{key}"
+            elif isinstance(value, dict):
+                yield from look(value, f"{within}{key}.")
+
+    others = [*look({key: value for key, value in content.items() if key != taken}, "")] if wanted else []
     if others:
         warnings.warn(
             f"{path} holds weights under {', '.join(map(repr, (taken, *others)))}; those under {taken!r} are taken: to "
