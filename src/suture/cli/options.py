@@ -346,7 +346,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
             say(f"suture: {text} has random weights; to load trained ones, add @FILE")
     with waiting_for(f"reading {chosen.data}"):
         found = load(chosen)
-    networks = {}
+    networks: dict[str, Any] = {}
     for text, model in models.items():
         with waiting_for(f"cutting {model.name}"):
             networks[text] = model.network((found.for_receiver if networks else found.for_sender).example)

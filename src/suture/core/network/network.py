@@ -196,6 +196,8 @@ class Network:
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor and no plain number has."""
+        if not self.constants:
+            return
         known = {*registered_tensors(self._model), *plain_tensors(self._model), *hidden_numbers(self._model)}
         known |= set(plain_numbers(self._model))
         for name in self.constants:
