@@ -697,6 +697,9 @@ although its penalty is higher.
 
 ![Probes and directions of one network, carried to another](images/kjv-carried.png)
 
+Sparse autoencoders of these networks are carried on [Features](how-to/features.md#between-language-models), and a
+network of bytes is compared with one of another tokeniser on [Views](how-to/views.md#two-tokenisers).
+
 ## Repeat it
 
 `python -m benchmarks.kjv train`, then `curve`, `matrix`, `across`, `carry`, and `figures docs/images`, which draws the
