@@ -53,6 +53,9 @@ READ = {
 }
 
 
+SIZES = ("value", "low", "high", "chance", "p", "active")  #: columns that are kept in float32
+
+
 # --- false alarms -----------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +168,7 @@ def carry() -> None:
     """Score every autoencoder's latents through stitches from other networks, with controls; what is there stays."""
     for owner, kind in MADE:
         for apart, reader in READ[owner].items():
-            path = FOLDER / f"{owner}-{kind}-{apart}.csv"
+            path = FOLDER / f"{owner}-{kind}-{apart}.parquet"
             if path.exists() or (kind == "relu" and apart in ("width", "depth")):
                 continue
             at = kjv.middle(reader), kjv.middle(owner)
@@ -173,7 +176,7 @@ def carry() -> None:
             nets = kjv.network(reader), kjv.network(owner)
             measured = suture.stitch(*nets, at=at, data=kjv.load(), fit=kjv.LEAST, controls=beside)
             table = features.transfer(read(owner, kind), measured, samples=None, permutations=99)
-            table.to_csv(path, index=False, float_format="%.5g")
+            table.astype({name: "float32" for name in SIZES}).to_parquet(path, index=False)
             print(path.name, flush=True)
 
 
@@ -182,7 +185,7 @@ def carried() -> pd.DataFrame:
     parts = []
     for owner, kind in MADE:
         for apart in READ[owner]:
-            path = FOLDER / f"{owner}-{kind}-{apart}.csv"
+            path = FOLDER / f"{owner}-{kind}-{apart}.parquet"
             if path.exists():
                 found = pd.read_csv(
                     path, keep_default_na=False, na_values={"value": "", "low": "", "high": "", "p": ""}
