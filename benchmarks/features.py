@@ -176,7 +176,7 @@ def carry() -> None:
             nets = kjv.network(reader), kjv.network(owner)
             measured = suture.stitch(*nets, at=at, data=kjv.load(), fit=kjv.LEAST, controls=beside)
             table = features.transfer(read(owner, kind), measured, samples=None, permutations=99)
-            table.astype({name: "float32" for name in SIZES}).to_parquet(path, index=False)
+            table.astype(dict.fromkeys(SIZES, "float32")).to_parquet(path, index=False)
             print(path.name, flush=True)
 
 
@@ -187,10 +187,7 @@ def carried() -> pd.DataFrame:
         for apart in READ[owner]:
             path = FOLDER / f"{owner}-{kind}-{apart}.parquet"
             if path.exists():
-                found = pd.read_csv(
-                    path, keep_default_na=False, na_values={"value": "", "low": "", "high": "", "p": ""}
-                )
-                parts.append(found.assign(kind=kind, apart=apart))
+                parts.append(pd.read_parquet(path).assign(kind=kind, apart=apart))
     return pd.concat(parts)
 
 
