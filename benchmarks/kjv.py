@@ -174,11 +174,8 @@ class Recipe:
     warm: int = 40
 
 
-def train(made_of: Model, recipe: Recipe) -> None:
-    """Train a network on random windows of the chapters to fit; write it, in 16 bit, with the card of its training."""
-    torch.manual_seed(made_of.seed)
-    model = made_of.build()
-    text = torch.cat([ids(chapters()[name]) for name in roles()["fit"]])
+def descend(model: torch.nn.Module, text: Tensor, recipe: Recipe, name: str, length: int = LENGTH) -> list[float]:
+    """Train a language model on random windows of a text's tokens; return the loss of every step."""
     matrix_names = {
         name for name, p in model.named_parameters() if p.ndim == 2 and (".h." in name or ".layers." in name)
     }
@@ -188,11 +185,11 @@ def train(made_of: Model, recipe: Recipe) -> None:
         torch.optim.Muon(layers, recipe.muon, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, recipe.adamw, betas=(0.9, 0.95), weight_decay=0.0),
     )
-    losses, start = [], time.process_time()
+    losses: list[float] = []
     for step in range(recipe.steps):
         share = min(1.0, (step + 1) / recipe.warm) * (1 - step / recipe.steps)
-        begin = torch.randint(len(text) - LENGTH, (recipe.batch, 1))
-        batch = text[begin + torch.arange(LENGTH)]
+        begin = torch.randint(len(text) - length, (recipe.batch, 1))
+        batch = text[begin + torch.arange(length)]
         with torch.autocast("cpu", torch.bfloat16):
             outputs = model(batch).logits
         loss = functional.cross_entropy(outputs[:, :-1].flatten(0, 1).float(), batch[:, 1:].flatten())
@@ -204,7 +201,17 @@ def train(made_of: Model, recipe: Recipe) -> None:
             optimiser.zero_grad()
         losses.append(loss.item())
         if (step + 1) % 100 == 0:
-            print(made_of.name, step + 1, f"{sum(losses[-100:]) / 100:.3f} nats", flush=True)
+            print(name, step + 1, f"{sum(losses[-100:]) / 100:.3f} nats", flush=True)
+    return losses
+
+
+def train(made_of: Model, recipe: Recipe) -> None:
+    """Train a network on random windows of the chapters to fit; write it, in 16 bit, with the card of its training."""
+    torch.manual_seed(made_of.seed)
+    model = made_of.build()
+    text = torch.cat([ids(chapters()[name]) for name in roles()["fit"]])
+    start = time.process_time()
+    losses = descend(model, text, recipe, made_of.name)
     seconds = time.process_time() - start
     model.half().float().eval()
     with torch.no_grad():
@@ -689,6 +696,9 @@ network so is what the direction of the testaments does. Least squares alone car
 although its penalty is higher.
 
 ![Probes and directions of one network, carried to another](images/kjv-carried.png)
+
+Sparse autoencoders of these networks are carried on [Features](how-to/features.md#between-language-models), and a
+network of bytes is compared with one of another tokeniser on [Views](how-to/views.md#two-tokenisers).
 
 ## Repeat it
 

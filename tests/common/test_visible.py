@@ -23,11 +23,12 @@ SEEN = "a⟨U+001B⟩]0;gone⟨U+0007⟩b⟨U+202E⟩c⟨U+0000⟩d⟨U+009B⟩2
 
 def test_every_unseen_character_is_written_out():
     turns = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
-    for number in range(0x3000):
+    for number in (*range(0x3000), *range(0xF900, 0x20000), *range(0xE0000, 0xE0200)):
         one = chr(number)
-        acts = unicodedata.category(one) == "Cc" or unicodedata.bidirectional(one) in turns
-        acts = (acts and one not in "\t\n") or one in "\u061c\u200e\u200f"
-        assert (visible(one) != one) == acts, hex(number)
+        kind, written = unicodedata.category(one), unicodedata.bidirectional(one)
+        acts = kind in ("Cc", "Zl", "Zp") or written in turns or (kind == "Cf" and written in ("BN", "ON"))
+        acts = (acts and one not in "\t\n\u200c\u200d") or one in "\u061c\u200e\u200f"
+        assert (visible(one) != one) == (acts or number == 0x2065), hex(number)
     assert visible(EVIL) == SEEN == visible(SEEN)
 
 
@@ -68,3 +69,10 @@ def test_half_a_character_in_a_name_is_refused_before_anything_is_measured():
     for more in ({"name": half}, {"name": "d", "classes": ("x", half)}):
         with pytest.raises(DataError, match="with half a character in it; give another name"):
             load_data(((images, labels), (images, labels)), **more)
+
+
+@each("blank", ["", "  "])
+def test_a_name_of_which_nothing_is_seen_is_refused(blank):
+    images, labels = torch.rand(20, 1, 4, 4), torch.arange(20) % 2
+    with pytest.raises(DataError, match="of which nothing is seen; give a name"):
+        load_data(((images, labels), (images, labels)), name="d", classes=("x", blank))

@@ -163,6 +163,15 @@ def test_labels_that_begin_behind_0_are_taken_as_they_are_with_a_word() -> None:
         load_data(((PIXELS[TRAIN], maps[TRAIN]), (PIXELS[TEST], maps[TEST])), task=tasks.DenseClassification())
 
 
+def test_parts_that_are_numbered_unlike_are_said_to_be() -> None:
+    images, labels = torch.rand(42, 1, 4, 4), torch.arange(42) % 3
+    said = "labels to fit of 'd' run from 1 to 3, and those to score from 0 to 2, and 4 classes are taken"
+    with pytest.warns(SutureWarning, match=said):
+        load_data(((images, labels + 1), (images, labels)), name="d")
+    load_data(((images, labels + 1), (images, labels)), name="d", classes=4)
+    load_data(((images, labels), (images, labels % 2)), name="d")
+
+
 def test_255_does_not_count_in_masks_of_any_integers() -> None:
     """As in masks that are images; where there are more classes than that, it is one of them."""
     maps = torch.arange(90 * 30).view(90, 6, 5) % 4

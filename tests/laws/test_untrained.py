@@ -1,10 +1,15 @@
 """No trained tensor survives in an untrained network; what would survive is refused.
 
 Evidence. Trained tensors are made random, so that equality with one of them would be survival; only bits are compared.
-What initialisation leaves (ones and zeros of norms) is known from their papers, not from the code under test.
+What initialisation leaves (ones and zeros of norms) is known from their papers, not from the code under test. Plain
+numbers are those that training gives, drawn, and settings as published code has them.
 """
 
 import copy
+import functools
+import math
+from array import array
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +27,7 @@ from models import images, scrambled, small, zoo_model
 from suture import Data, Network, Samples, curve
 from suture.common.errors import LeftOut, NetworkError, UntrainedError
 from suture.core.network import untrained
+from suture.core.network.plain_numbers import is_written
 
 LAYERS = {
     "conv": lambda: nn.Conv2d(3, 3, 3, padding=1),
@@ -452,7 +458,7 @@ def held(model):
     model.held = Holder(torch.rand(5))
 
 
-def array(model):
+def numpys(model):
     model.array = np.random.default_rng(0).random(5, np.float32)
 
 
@@ -464,7 +470,7 @@ def array(model):
         (number, "scale"),
         (plain, "plain"),
         (held, "held.inside"),
-        (array, "array"),
+        (numpys, "array"),
     ],
 )
 def test_a_copy_whose_layers_alone_are_reset_is_not_untrained(trains, name):
@@ -487,13 +493,129 @@ def test_a_copy_whose_layers_alone_are_reset_is_not_untrained(trains, name):
     with pytest.raises(UntrainedError, match=rf"same numbers from every seed \('{name}'\)"):
         network(model, factory=factory).untrained(0)
     network(model, factory=Everywhere).untrained(0)
-    if trains in (held, array, plain):
+    if trains in (held, numpys, plain):
         with pytest.raises(UntrainedError, match=f"reaches .*'{name}'"):
             network(model, constants=("mean", "scale")).untrained(0)
     if name != "body.2.running_mean":
         every = ("mean", "scale", "plain", "held.inside", "array")
         assert network(model, constants=every).untrained(0) is not None
         assert network(model, factory=factory, constants=every).untrained(0) is not None
+
+
+class Plain(nn.Module):
+    """A model of which all that was trained beside its layers is plain Python."""
+
+    classwide = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+        self.gain, self.shifts, self.held, self.eps, self.lr = 1.0, [0.0] * 5, Holder((1.0,)), 1e-6, 1.0
+        self.turn, self.slots, self.queue, self.array = 1j, Slots(1.0), deque([1.0]), array("d", [1.0])
+        self.bound = functools.partial(torch.mul, other=torch.ones(5))
+
+    def forward(self, x):
+        y = self.body(x) * (self.gain + self.eps) * self.classwide * abs(self.turn) * self.slots.gain
+        y = self.bound(y * self.queue[0] * self.array[0])
+        return (y + torch.tensor(self.shifts)) * self.held.inside["table"][0]
+
+
+class Slots:
+    __slots__ = ("gain",)
+
+    def __init__(self, gain):
+        self.gain = gain
+
+
+LEARNED = torch.randn(5, generator=torch.Generator().manual_seed(7)).tolist()
+PLAIN = {
+    "gain": lambda model: setattr(model, "gain", LEARNED[0]),
+    "shifts": lambda model: setattr(model, "shifts", LEARNED),
+    "held.inside": lambda model: setattr(model, "held", Holder((np.float32(LEARNED[1]),))),
+    "classwide": lambda model: setattr(model, "classwide", LEARNED[2]),
+    "turn": lambda model: setattr(model, "turn", complex(LEARNED[0], LEARNED[1])),
+    "slots": lambda model: setattr(model, "slots", Slots(LEARNED[0])),
+    "queue": lambda model: model.queue.__setitem__(0, LEARNED[0]),
+    "array": lambda model: model.array.__setitem__(0, LEARNED[0]),
+    "bound": lambda model: setattr(model, "bound", functools.partial(torch.mul, other=torch.tensor(LEARNED))),
+}
+
+
+@each("name", PLAIN)
+@each("own", [False, True])
+def test_trained_plain_numbers_do_not_survive(name, own):
+    """Neither in a copy nor in that of a factory that resets the layers alone; what a factory sets anew may stay."""
+    model = scrambled(Plain())
+    assert network(model).untrained(0) is not None, "settings alone"
+    PLAIN[name](model)
+
+    def factory():
+        made = copy.deepcopy(model)
+        made.body[1].reset_parameters()
+        return made
+
+    if own:
+        with pytest.raises(UntrainedError, match=rf"same numbers from every seed \('{name}'\)"):
+            network(model, factory=factory).untrained(0)
+        assert network(model, factory=Plain).untrained(0)(images(2, 8)).isfinite().all()
+    else:
+        with pytest.raises(UntrainedError, match=rf"reaches (the plain numbers )?'{name}'; .*constants="):
+            network(model).untrained(0)
+    named = network(model, factory=factory if own else None, constants=(name,))
+    assert named.untrained(0) is not None
+    with pytest.raises(NetworkError, match="'gian', which is not a tensor or a number of Plain; nearest: gain"):
+        network(model, constants="gian")
+
+
+class Derived(Plain):
+    classwide = LEARNED[3]
+
+
+def test_a_number_of_the_class_counts_with_its_modules():
+    with pytest.raises(UntrainedError, match="plain numbers 'classwide'"):
+        network(scrambled(Derived())).untrained(0)
+    assert "classwide" not in vars(Derived())
+    assert Derived.classwide == LEARNED[3]
+
+
+def test_a_number_that_decides_nothing_may_stay():
+    model = scrambled(Plain())
+    model.lr = LEARNED[0]
+    untrained = network(model).untrained(0)
+    assert untrained._model.lr == model.lr
+
+
+def test_a_number_that_stands_in_the_code_is_a_setting():
+    """As timm's gains of NFNets, ``gelu=1.7015043497085571``, which no rule of few digits knows."""
+    model = scrambled(Plain())
+    model.gain = 1.7015043497085571
+    assert network(model).untrained(0)._model.gain == model.gain
+
+
+SETTINGS = {
+    "typed": [0.1, 1e-5, 1e-12, 0.02, 0.044715, 1.702, 10000.0, 0.485, 0.229, 65504.0],
+    "of widths": [d**-0.5 for d in (8, 48, 64, 80, 96, 768, 1024)] + [1 / math.sqrt(d) for d in (12, 24, 72)],
+    "of depths": [(2 * n) ** 0.25 for n in (6, 12, 24)] + [(8 * n) ** -0.25 for n in (6, 12, 24)],
+    "shares": [1 / 3, 5 / 3, 7 / 12, 224 / 256],
+    "temperatures": [math.log(1 / 0.07), math.log(10.0), math.log(64)],
+    "angles": [math.pi, 2 * math.pi, math.pi / 4, math.sqrt(2 / math.pi), 1 / math.sqrt(2 * math.pi)],
+    "rates in float32": torch.linspace(0, 0.1, 11).tolist(),
+}
+
+
+@each("kind", SETTINGS)
+def test_settings_are_written(kind):
+    assert [number for number in SETTINGS[kind] if not is_written(number)] == []
+
+
+def test_numbers_that_training_gives_are_not_written():
+    drawn = torch.Generator().manual_seed(0)
+    for numbers in (
+        torch.randn(20_000, generator=drawn).tolist(),
+        (10 ** (6 * torch.rand(20_000, generator=drawn) - 5)).tolist(),
+        torch.randn(20_000, generator=drawn, dtype=torch.float64).tolist(),
+    ):
+        assert sum(map(is_written, numbers)) / len(numbers) < 1e-3
 
 
 def test_numbers_that_a_hook_reads_are_no_untrained_networks():

@@ -281,6 +281,16 @@ def test_autoencoders_by_the_fields_names(tmp_path: Path) -> None:
         features.load(tmp_path / "half.safetensors")
 
 
+@each("dtype", [torch.float16, torch.bfloat16])
+def test_autoencoders_in_sixteen_bits_are_computed_in_thirty_two(dtype: torch.dtype, tmp_path: Path) -> None:
+    rounded = {name: value.to(dtype).contiguous() for name, value in SPARSE.items()}
+    save_file(rounded, tmp_path / f"{dtype}.safetensors")
+    found, x = features.load(tmp_path / f"{dtype}.safetensors"), drawn(30, WIDTH, seed=2)
+    exact = features.sparse(**{name: value.double() for name, value in rounded.items()})
+    torch.testing.assert_close(found.encode(x), exact.encode(x.double()).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.vectors, rounded["W_dec"].float(), check_dtype=False)
+
+
 def test_any_module_that_encodes_and_decodes() -> None:
     class Own(nn.Module):
         def __init__(self) -> None:

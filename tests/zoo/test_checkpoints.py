@@ -84,12 +84,14 @@ def test_a_state_dict_may_lie_in_what_a_training_script_saved(tmp_path, wrapper)
     assert equal(model, source)
 
 
-@pytest.mark.parametrize("averaged", ["model_ema", "state_dict_ema", "anything"])
+@pytest.mark.parametrize("averaged", ["model_ema", "state_dict_ema", "anything", "optimizer.ema"])
 def test_averaged_weights_beside_those_that_are_taken_are_named(tmp_path, averaged):
     """As torchvision's references, timm and ``AveragedModel`` leave them."""
     source, path = trained(), tmp_path / "checkpoint.pt"
     ema = {"n_averaged": torch.tensor(3)} | parallel(trained().state_dict())
-    torch.save({"model": source.state_dict(), averaged: ema, "optimizer": {"state": {}}}, path)
+    outer, _, inner = averaged.rpartition(".")
+    held = {outer: {"state": {}, inner: ema}} if outer else {averaged: ema, "optimizer": {"state": {}}}
+    torch.save({"model": source.state_dict(), **held}, path)
     model = network()
     with pytest.warns(SutureWarning, match=f"under 'model', '{averaged}'; those under 'model' are taken"):
         load_checkpoint(model, path)

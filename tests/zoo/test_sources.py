@@ -16,6 +16,7 @@ from timm.data import create_transform, resolve_data_config
 from torch import nn
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
+from loops import each
 from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.preprocess import Preprocess
 from suture.runs.store import store
@@ -593,6 +594,60 @@ def test_the_hub_gives_safetensors_alone_and_no_code(hub_folder, tmp_path):
     assert is_random(parse_source(f"hf:{folder},pretrained=False"))
     with pytest.raises(SourceError, match="has no nonsense"):
         resolve(f"hf:{hub_folder},nonsense=3")
+
+
+@pytest.mark.usefixtures("offline")
+def test_an_adapter_is_no_model(hub_folder, tmp_path):
+    """peft's adapters lie alone, or beside their base, where transformers heeds them only if peft is installed."""
+    said = r"is an adapter of peft, .*; merge it where it was trained, model\.merge_and_unload\(\)\.save_pretrained"
+    alone, beside = tmp_path / "alone", shutil.copytree(hub_folder, tmp_path / "beside")
+    alone.mkdir()
+    described = {"peft_type": "LORA", "base_model_name_or_path": str(hub_folder), "r": 2, "target_modules": ["query"]}
+    changes = {"base_model.model.vit.layers.0.attention.query.lora_A.weight": torch.zeros(2, 16)}
+    for folder in (alone, beside):
+        (folder / "adapter_config.json").write_text(json.dumps(described))
+        save_file(changes, folder / "adapter_model.safetensors")
+        for text in (f"hf:{folder}", f"hf:{folder},pretrained=False"):
+            with pytest.raises(SourceError, match=rf"^hf:{folder} {said}"):
+                load_network(text, example=as_tensor(pil_images()))
+    with pytest.raises(CheckpointError, match=rf"adapter_model\.safetensors {said}"):
+        resolve(f"hf:{hub_folder},pretrained=False@{alone / 'adapter_model.safetensors'}")
+
+
+@pytest.mark.usefixtures("offline")
+@each(
+    ("key", "value", "taken"),
+    [
+        ("attn_implementation", "someone/kernel", False),
+        ("_attn_implementation", "flash_attention_2", False),
+        ("attn_implementation", {"": "eager", "vision_config": "someone/kernel:1"}, False),
+        ("_experts_implementation", "someone/experts", False),
+        ("attn_implementation", "eager", True),
+        ("_attn_implementation", None, True),
+    ],
+)
+def test_a_config_names_no_code_to_fetch(hub_folder, tmp_path, key, value, taken):
+    """transformers fetches kernels from the hub by the name that a config gives, and runs them."""
+    folder = tmp_path / f"{key}-{str(value)[:4].strip('{')}-{taken}"
+    shutil.copytree(hub_folder, folder, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {key: value}))
+    if taken:
+        assert resolve(f"hf:{folder}").model is not None
+    else:
+        with pytest.raises(SourceError, match=rf"^hf:{folder}: its config names {key}=.* fetch code and run it"):
+            resolve(f"hf:{folder}")
+
+
+@pytest.mark.usefixtures("offline")
+def test_an_index_of_the_hubs_layout_names_files_beside_it_alone(hub_folder, tmp_path):
+    folder = shutil.copytree(hub_folder, tmp_path / "sharded")
+    (folder / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
+    names = load_file(tmp_path / "elsewhere.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "../elsewhere.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=r"names '\.\./elsewhere\.safetensors', which is not a .* file beside it"):
+        resolve(f"hf:{folder}")
 
 
 def test_the_revision_is_part_of_the_source(hub_folder, monkeypatch):

@@ -13,6 +13,7 @@ from suture.cli.options import (
     JSON,
     MODEL,
     PREPROCESS,
+    RECEIVER_DATA,
     TRUST,
     NameOption,
     at_least,
@@ -35,6 +36,7 @@ _ARRAYS = (".npy", ".npz", ".safetensors")
 #: Options that mean nothing for arrays.
 _OF_NETWORKS = (
     "data",
+    "receiver-data",
     "variant",
     "size",
     "classes",
@@ -53,6 +55,7 @@ _OF_NETWORKS = (
     model_option("first", metavar="SENDER", help=f"{MODEL}; or a file of arrays (.npy, .npz, .safetensors)"),
     model_option("second", metavar="RECEIVER", help="likewise"),
     *data_options(),
+    RECEIVER_DATA,
     option(
         "--by",
         type=NameOption("index", also=("all",), many=True),

@@ -11,6 +11,7 @@ from suture.cli.options import (
     DEVICE,
     JSON,
     PREPROCESS,
+    RECEIVER_DATA,
     RUNNING,
     TRUST,
     UNTIL_CONVERGED,
@@ -154,6 +155,7 @@ def measure(
     option(
         "--at", required=True, metavar="CUTS", help="one cut of both, or SENDER_CUT:RECEIVER_CUT if the names differ"
     ),
+    RECEIVER_DATA,
     *_HOW,
     option("--seed", type=at_least(0), default=0, metavar="N", help="random seed of the stitch"),
     out_option("folder for the stitched network, which suture.load_stitched loads"),
@@ -195,9 +197,11 @@ def stitch(chosen: Namespace) -> int:
         metavar="CUTS",
         help="by default all that both share; names or patterns, A,layer*,… or, if names differ, A:X,B:Y,…",
     ),
+    RECEIVER_DATA,
     *measuring(pictures("curve", "table.parquet")),
     examples=(
         "suture curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out runs/ab",
+        "suture curve m.py:a m.py:b --data photos --receiver-data texts --at conv:read",
         "suture curve models.py:net@a.pt models.py:net@b.pt --data photos --at layer2.0",
     ),
 )

@@ -202,6 +202,13 @@ DEVICE = option(
     help="cpu, cuda, or one GPU of several, such as cuda:1",
     words=("cpu", "cuda"),
 )
+RECEIVER_DATA = option(
+    "--receiver-data",
+    type=data_source,
+    metavar="DATA",
+    help="the receiver's own view of the same samples, in the same order; --data is then the sender's",
+    words=DATA,
+)
 RUN = option("folder", metavar="FOLDER", help="folder of a run (its --out)")
 TRUST = option("--trust", action="store_true", help="run the Python files that folders and --config name")
 PREPROCESS = option(
@@ -280,12 +287,14 @@ def pictures(figure: str, *others: str) -> str:
 
 def load(chosen: Namespace) -> Any:
     """Load the requested data, with no more samples than requested."""
-    from suture.data import load_data
+    from suture.data import load_data, load_views
     from suture.data.changes import vary
 
-    variants = make_all("variant", chosen.variant)
-    found = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes, split=chosen.split), *variants)
     given = vars(chosen)
+    views, variants = given.get("receiver_data"), make_all("variant", chosen.variant)
+    settings = {"size": chosen.size, "classes": chosen.classes, "split": chosen.split}
+    found = load_data(chosen.data, **settings) if views is None else load_views(chosen.data, views, **settings)
+    found = vary(found, *variants)
     apart = given.get("validate_apart")
     found = found if apart is None else found.validated_apart(apart)
     fitted = len(found.fit) if given.get("fit_samples") == "all" else given.get("fit_samples")
@@ -315,7 +324,10 @@ def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
 
 
 def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, dict[str, Any]]:
-    """Load the data and the network of each model string; report on standard error which networks are random."""
+    """Load the data and the network of each model string; report on standard error which networks are random.
+
+    Of two views of the data the first network reads the sender's, and the others the receiver's.
+    """
     import torch
 
     from suture.common.seeds import derive_seed
@@ -334,10 +346,10 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
             say(f"suture: {text} has random weights; to load trained ones, add @FILE")
     with waiting_for(f"reading {chosen.data}"):
         found = load(chosen)
-    networks = {}
+    networks: dict[str, Any] = {}
     for text, model in models.items():
         with waiting_for(f"cutting {model.name}"):
-            networks[text] = model.network(found.example)
+            networks[text] = model.network((found.for_receiver if networks else found.for_sender).example)
     return found, networks
 
 

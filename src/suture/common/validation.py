@@ -34,8 +34,13 @@ def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> 
 
 
 def check_name(what: str, name: object, error: type[SutureError] = DataError) -> str:
-    """Return a name as a text. Raises ``error`` if no file can hold it: half a character, as of a file's odd name."""
+    """Return a name as a text.
+
+    Raises ``error`` if no file can hold it (half a character, as of a file's odd name), and if nothing of it is seen.
+    """
     text = str(name)
+    if not text.strip():
+        raise error(f"{what} is {text!r}, of which nothing is seen; give a name")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -6,9 +6,13 @@ writing, or a NUL. Wherever a text leaves the program it goes through ``visible`
 
 import re
 
-#: Characters that are not seen but do something: controls, and marks of direction that reach beyond a name; and half a
-#: character, which no encoding has.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+#: Characters that are not seen: controls, marks of direction that reach beyond a name, breaks of lines, and those of no
+#: width, by which two names that look the same may differ; and half a character, which no encoding has. The two joiners
+#: stay, which Persian, Indic scripts and emoji are written with.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")  #: by which a spreadsheet knows what it is to compute
 
 

@@ -337,7 +337,16 @@ def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | N
     labels = [whole.labels for whole in wholes if whole.labels is not None]
     numbered = number_classes(*labels) if task == Classification() else task.name_classes(labels)
     if isinstance(task, Classification | DenseClassification):
-        least = min((int(known.min()) for part in labels if len(known := part[part != IGNORED])), default=0)
+        ranges = [(int(known.min()), int(known.max())) for part in labels if len(known := part[part != IGNORED])]
+        least = min((low for low, _ in ranges), default=0)
+        if len(ranges) == 2 and ranges[0][0] != ranges[1][0] and np.ptp(ranges[0]) == np.ptp(ranges[1]) > 0:
+            (low, high), (lower, higher) = ranges
+            warnings.warn(
+                f"the labels to fit of {name!r} run from {low} to {high}, and those to score from {lower} to {higher}, "
+                f"and {len(numbered)} classes are taken: number both alike, or name the classes, classes=(…)",
+                SutureWarning,
+                stacklevel=3,
+            )
         if least > 0:
             warnings.warn(
                 f"the labels of {name!r} begin at {least}, and {len(numbered)} classes are taken, from 0 on: give "

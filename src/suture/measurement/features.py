@@ -422,7 +422,8 @@ def _interval(
 
 def _tensor(name: str, value: Any) -> Tensor:
     found = torch.as_tensor(value).detach()
-    found = found if found.is_floating_point() else found.double()
+    if found.element_size() < 4 or not found.is_floating_point():  # files in 16 bit are computed in 32
+        found = found.float() if found.is_floating_point() else found.double()
     if not bool(found.isfinite().all()):
         raise DataError(f"{name} is not finite everywhere")
     return found

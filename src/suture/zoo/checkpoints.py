@@ -12,7 +12,7 @@ import pickle
 import re
 import textwrap
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,11 @@ _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
 _COUNT = "num_batches_tracked"  # of BatchNorm, which old checkpoints lack, and which no output depends on
 _SAVE = "safetensors.torch.save_model(model, 'weights.safetensors')"
+_ADAPTER = "adapter_config.json"  # beside the weights of an adapter of peft
+OF_ADAPTERS = (
+    "is an adapter of peft, which changes the weights of another model: whether it is heeded would depend on whether "
+    "peft is installed; merge it where it was trained, model.merge_and_unload().save_pretrained(FOLDER)"
+)
 
 
 def load_checkpoint(model: nn.Module, path: str | Path) -> None:
@@ -56,6 +61,8 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     try:
         model.load_state_dict(state)
     except RuntimeError as error:  # which names whatever differs, a line each
+        if path.with_name(_ADAPTER).is_file():
+            raise CheckpointError(f"{path} {OF_ADAPTERS}, and give the file of weights in it") from error
         reason = "; ".join(line.strip(" \t.") for line in str(error).splitlines()[1:])
         raise CheckpointError(
             f"{path} does not fit {type(model).__name__}: {_shorten(reason)}; build the model that the checkpoint was "
@@ -120,8 +127,8 @@ def read_tensors(path: Path) -> object:
         ) from error
 
 
-def _read_shards(path: Path) -> dict[str, Tensor]:
-    """Read the files that an index of safetensors names, which must lie beside it."""
+def check_index(path: Path) -> list[str]:
+    """Return the files of an index of safetensors. Raises ``CheckpointError`` if it names one that is not beside it."""
     if not path.is_file():
         raise CheckpointError(f"no checkpoint {path}; give the path of a file, from {Path.cwd()} or absolute")
     try:
@@ -131,6 +138,12 @@ def _read_shards(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is not an index of safetensors: it has no weight_map; copy it again") from error
     if strange := [name for name in files if Path(name).name != name or not name.endswith(".safetensors")]:
         raise CheckpointError(f"{path} names {strange[0]!r}, which is not a .safetensors file beside it; save it anew")
+    return files
+
+
+def _read_shards(path: Path) -> dict[str, Tensor]:
+    """Read the files that an index of safetensors names, which must lie beside it."""
+    files = check_index(path)
     if absent := [name for name in files if not path.with_name(name).is_file()]:
         raise CheckpointError(f"{path} names {_shorten(', '.join(absent))}, which is not beside it; copy all its files")
     try:
@@ -157,13 +170,17 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _say_others(content: dict[str, Any], taken: str, path: Path) -> None:
-    """Warn if a file has further weights of the same names as those that are taken."""
+    """Warn if a file has further weights, at any depth, of the same names as those that are taken."""
     wanted = {_bare(name) for name in content[taken]}
-    others = [
-        key
-        for key, value in content.items()
-        if key != taken and isinstance(value, dict) and wanted and wanted <= {_bare(name) for name in value}
-    ]
+
+    def look(held: dict[Any, Any], within: str) -> Iterator[str]:
+        for key, value in held.items():
+            if isinstance(value, dict) and wanted <= {_bare(name) for name in value}:
+                yield f"{within}{key}"
+            elif isinstance(value, dict):
+                yield from look(value, f"{within}{key}.")
+
+    others = [*look({key: value for key, value in content.items() if key != taken}, "")] if wanted else []
     if others:
         warnings.warn(
             f"{path} holds weights under {', '.join(map(repr, (taken, *others)))}; those under {taken!r} are taken: to "

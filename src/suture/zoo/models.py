@@ -29,7 +29,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from suture.common.errors import SourceError
+from suture.common.errors import CheckpointError, SourceError
 from suture.common.hashing import identity, keyed_as
 from suture.common.plugins import added
 from suture.common.seeds import digest, generator
@@ -205,6 +205,8 @@ def _build(source: Source, is_filled: bool = False) -> tuple[nn.Module, Preproce
     drops = PRETRAINED["timm"] if is_filled and source.kind == "timm" else None
     try:
         made = factory(**{key: value for key, value in source.arguments.items() if key != drops})
+    except (SourceError, CheckpointError):  # of the hub's models, which says what is wrong
+        raise
     except (Exception, SystemExit) as error:  # a factory may raise anything
         takes = ", ".join(map(str, inspect.signature(factory).parameters.values())) or "nothing"
         raise SourceError(

@@ -8,6 +8,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -17,6 +18,7 @@ from suture.common.errors import SourceError
 from suture.common.hashing import keyed_as
 from suture.data.images import check_pictures
 from suture.data.preprocess import Preprocess
+from suture.zoo.checkpoints import OF_ADAPTERS, check_index
 from suture.zoo.strangers import check_config
 
 
@@ -153,10 +155,15 @@ def load_from_hub(name: str, revision: str | None = None, pretrained: bool = Tru
     """Load a model of transformers from the hub, or from a folder in its layout, with the class that its config names.
 
     Weights are safetensors, and no code of the hub is run. ``settings`` change the config; ``pretrained=False`` builds
-    the model with random weights.
+    the model with random weights. Raises ``SourceError`` for an adapter, which says nothing without its base, and for
+    a config that would have code fetched; ``CheckpointError`` if an index names files elsewhere.
     """
     transformers = import_transformers()
     at = {"revision": revision or "main", "trust_remote_code": False}
+    if transformers.utils.find_adapter_config_file(name, revision=at["revision"]) is not None:
+        raise SourceError(f"hf:{name} {OF_ADAPTERS}, and give that folder: hf:FOLDER")
+    for index in Path(name).glob("*.safetensors.index.json"):  # of a folder; transformers would follow its paths
+        check_index(index)
     check_config(name, transformers.PreTrainedConfig.get_config_dict(name, **at)[0])
     config, unused = transformers.AutoConfig.from_pretrained(name, **at, **settings, return_unused_kwargs=True)
     unused = {key: value for key, value in unused.items() if key not in at}

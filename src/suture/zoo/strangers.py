@@ -99,6 +99,9 @@ ALLOWED: dict[str, frozenset[str]] = {
 """By the library whose factory they are for."""
 
 
+_OF_TORCH = ("eager", "sdpa", "flex_attention", "grouped_mm", "batched_mm")  #: others are fetched as kernels
+
+
 def find_refused(library: str, arguments: Mapping[str, Any]) -> str:
     """Return the first argument that a stranger may not give, as ``key=value``; empty if there is none."""
     allowed = ALLOWED.get(library)
@@ -125,9 +128,20 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
             f"hf:{name}: its config names {refused}, which may have timm read a file or fetch what it names; take the "
             "model from timm itself, timm:NAME, with its weights after an '@'"
         )
+    for key, value in config.items():
+        if key.strip("_").removesuffix("_internal").endswith("_implementation") and not _is_torchs(value):
+            raise SourceError(
+                f"hf:{name}: its config names {key}={value!r:.80}, for which transformers may fetch code and run it; "
+                f"take that line out of config.json, or write one of {', '.join(map(str, _OF_TORCH))}"
+            )
     for value in config.values():
         if isinstance(value, Mapping):
             check_config(name, value)
+
+
+def _is_torchs(value: object) -> bool:
+    """Return whether an implementation of a layer, or of those of several parts, is one of PyTorch's own."""
+    return all(map(_is_torchs, value.values())) if isinstance(value, Mapping) else value in (None, *_OF_TORCH)
 
 
 def _own_arguments(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,8 +36,8 @@ from suture.core.network.segments import are_close, find_rounding, have_same_bit
 from suture.data.images import BEYOND, are_token_ids
 from suture.data.inputs import Inputs, counted
 
-_OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
-_SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
+OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
+SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
 
 
 def copy_frozen(model: nn.Module, copy: bool, name: str, device: torch.device | None = None) -> nn.Module:
@@ -133,8 +133,8 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
 def hidden_numbers(model: nn.Module) -> dict[str, Tensor]:
     """Return the floating-point numbers that a model's modules hold in arrays or in objects, and no module can reset.
 
-    Those are the arrays of numpy, and the tensors and arrays that the attributes of an object hold, at any depth. Plain
-    numbers are not among them: they are settings.
+    Those are the arrays of numpy, and the tensors and arrays that an object holds, at any depth. Plain numbers are not
+    among them; ``plain_numbers`` finds these.
     """
     found: dict[str, Tensor] = {}
 
@@ -146,21 +146,43 @@ def hidden_numbers(model: nn.Module) -> dict[str, Tensor]:
             found.setdefault(place, torch.from_numpy(np.array(thing, np.float64)))
         elif inside and isinstance(thing, Tensor) and thing.is_floating_point():
             found.setdefault(place, thing)
-        elif not isinstance(thing, Tensor) and type(thing).__module__.partition(".")[0] not in _SETTLED:
+        elif may_hold(thing):
             for name, value in getattr(thing, "__dict__", {}).items():
                 for leaf in _leaves(value):
                     look(f"{place}.{name}", leaf, True, seen)
+            for leaf in held_beside(thing):
+                look(place, leaf, True, seen)
 
     for place, leaf in _plain_attributes(model):
         look(place, leaf, False, set())
     return found
 
 
+def may_hold(thing: object) -> bool:
+    """Return whether an object may hold numbers of a model's, as neither modules nor objects of settings do."""
+    if isinstance(thing, nn.Module | Tensor | type | FunctionType | MethodType):
+        return False
+    return isinstance(thing, set | frozenset) or type(thing).__module__.partition(".")[0] not in SETTLED
+
+
+def held_beside(thing: object) -> list[object]:
+    """Return all that an object holds beside its ``__dict__``, as copying sees it: items, slots, bound arguments."""
+    try:
+        reduced = thing.__reduce_ex__(2)
+    except Exception:  # it cannot be copied, and was not
+        return []
+    if isinstance(reduced, str):
+        return []
+    own = {id(leaf) for leaf in tree_leaves(getattr(thing, "__dict__", {}))}
+    parts = [*reduced[1:3], *(list(items) for items in reduced[3:5] if items is not None)]
+    return [leaf for leaf in tree_leaves(parts) if id(leaf) not in own]
+
+
 def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
     """Yield the plain attributes of a model's modules, except bare values, each with its place in the model."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name not in _OWN and not _is_bare(value):
+            if name not in OWN and not _is_bare(value):
                 yield from ((f"{path}.{name}" if path else name, leaf) for leaf in _leaves(value))
 
 

@@ -55,6 +55,7 @@ from suture.core.network.freezing import (
 )
 from suture.core.network.layouts import Layout, check_layout
 from suture.core.network.padding import find_harm, pick_padded, place_tokens, remedy_of
+from suture.core.network.plain_numbers import plain_numbers
 from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits, name_anew
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
 from suture.data.images import are_token_ids
@@ -82,8 +83,8 @@ class Network:
         device: where it computes, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; by default where the model is.
         expected_accuracy: the accuracy that it is known to reach, on any data or by the data's name; a trial warns if
             it is far below. Give 0 if it is meant to be weak.
-        constants: names of floating-point buffers, or of plain tensor attributes, that are not a result of training;
-            with a ``factory`` also of parameters that it does not draw at random.
+        constants: names of floating-point buffers, or of attributes with tensors or floats, that are not a result of
+            training; with a ``factory`` also of parameters that it does not draw at random.
         output: which of its outputs counts, if it gives a mapping or a tuple; by default ``logits``, or else
             ``last_hidden_state``.
         tokenizer: the tokeniser of its texts, or its name. Networks whose tables of tokens differ in size are stitched
@@ -195,12 +196,17 @@ class Network:
         return answers
 
     def _check_constants(self) -> None:
-        """Raise ``NetworkError`` for the name of a constant that no tensor has."""
-        known = registered_tensors(self._model) | plain_tensors(self._model) | hidden_numbers(self._model)
+        """Raise ``NetworkError`` for the name of a constant that no tensor and no plain number has."""
+        if not self.constants:
+            return
+        known = {*registered_tensors(self._model), *plain_tensors(self._model), *hidden_numbers(self._model)}
+        known |= set(plain_numbers(self._model))
         for name in self.constants:
             if name not in known:
                 near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
-                raise NetworkError(f"constants= names '{name}', which is not a tensor of {self.name}; nearest: {near}")
+                raise NetworkError(
+                    f"constants= names '{name}', which is not a tensor or a number of {self.name}; nearest: {near}"
+                )
 
     def _probes(self) -> list[Tensor]:
         """Make inputs of the model with batch sizes 1, 2 and 3 of the example."""
@@ -502,10 +508,10 @@ class Network:
             try:
                 with undisturbed(threads=None):
                     if self.factory is None:
-                        kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
+                        kept = untrained.reset(model, seed, (*self.constants, *self._scratch), self._seen)
                     else:
                         model, kept = untrained.fresh(
-                            self.factory, self._model, seed, self.constants, self.is_from_library
+                            self.factory, self._model, seed, self.constants, self.is_from_library, self._seen
                         )
                 self._untrained[seed] = Network(
                     model,

@@ -12,8 +12,9 @@ could have saved them. Numbers that no module can reset, in arrays or in objects
 A factory draws everything anew. What it gives again from another seed was not drawn: a trained tensor, or one of a
 constant, which the user names. A single number that is neither 0 nor 1 counts as drawn unless it is the trained one.
 
-Two things are beyond this. A plain Python number (``self.gain = 1.7``, or a list of such) is taken for a setting of the
-architecture. And a number that code of the user's reads from a file or from a global is not seen.
+Plain Python numbers, which no module can reset, are refused if they decide the output and nobody would have written
+them so (``plain_numbers``). Beyond this are whole numbers, which are taken for settings, as integer buffers are, and
+floats that code of the user's reads from a file, a global or a closure.
 """
 
 import copy
@@ -29,18 +30,22 @@ from torch import Tensor, nn
 from suture.common.errors import UntrainedError
 from suture.core.network.entrance import Entrance, entrance_of, is_of_transformers
 from suture.core.network.freezing import find_numbers, hidden_numbers, is_altered, plain_tensors, registered_tensors
+from suture.core.network.plain_numbers import PlainNumbers, plain_numbers
 from suture.core.network.reparametrised import find_computed, find_masks, reset_computed
 from suture.core.network.segments import have_same_bits
 
 _INTEGER_MARK = 101
 
 
-def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[str, ...]:
+def reset(model: nn.Module, seed: int, constants: Sequence[str] = (), probe: Tensor | None = None) -> tuple[str, ...]:
     """Reset every tensor of the model in place; return the names of the constants that were kept.
 
-    Raises ``UntrainedError`` naming the parameters, or the floating-point buffers and plain tensor attributes not named
-    in ``constants``, that no module's ``reset_parameters`` reaches.
+    ``probe`` is an input, which tells the plain numbers that decide the output; without it all count. Raises
+    ``UntrainedError`` naming the parameters, or the floating-point buffers, plain tensor attributes and plain numbers
+    not named in ``constants``, that no module's ``reset_parameters`` reaches.
     """
+    if left := _deciding(model, plain_numbers(model), constants, probe):
+        raise UntrainedError(_advice(model, f"reaches the plain numbers {_name_some(left)}", constants=True))
     if hidden := [n for n, t in hidden_numbers(model).items() if n not in constants and not _is_constant(t)]:
         raise UntrainedError(_advice(model, f"reaches {_name_some(hidden)}", constants=True))
     if held := find_numbers(model):
@@ -200,14 +205,19 @@ def _kind(module: nn.Module, name: str) -> tuple[type, str]:
 
 
 def fresh(
-    factory: Callable[[], nn.Module], like: nn.Module, seed: int, constants: Sequence[str] = (), trusted: bool = False
+    factory: Callable[[], nn.Module],
+    like: nn.Module,
+    seed: int,
+    constants: Sequence[str] = (),
+    trusted: bool = False,
+    probe: Tensor | None = None,
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """Build the model by its factory; also give the names of the tensors that are as before, which are constants.
 
     Raises ``UntrainedError`` if the factory builds another architecture, or one without the hooks that the trained
     model has, which are a part of it; and if it gives numbers that are not named in ``constants`` and yet the same from
-    another seed: trained ones, or a factory that seeds itself. A factory that is ``trusted`` has no trained ones, only
-    tables of angles and the like.
+    another seed: trained ones, or a factory that seeds itself. Plain numbers are refused if they are the trained
+    model's. A factory that is ``trusted`` has no trained ones, only tables of angles and the like.
     """
     model, another = (_build(factory, like, s) for s in (seed, seed + 1))
     new, old, again = (_tensors(one) | hidden_numbers(one) for one in (model, like, another))
@@ -220,6 +230,13 @@ def fresh(
         and have_same_bits(tensor, again.get(name, tensor))
         and not _says_nothing(tensor, old.get(name))
     ]
+    if not trusted:
+        trained_ones = {place: [one.numbers for one in found] for place, found in plain_numbers(like).items()}
+        same_ones = {
+            place: [one for one in found if one.numbers in trained_ones.get(place, ())]
+            for place, found in plain_numbers(model).items()
+        }
+        survivors += _deciding(model, same_ones, constants, probe)
     if survivors and not trusted:
         raise UntrainedError(
             f"the factory gives the same numbers from every seed ({_name_some(survivors)}), as if trained; it must "
@@ -273,6 +290,17 @@ def _marked(tensor: Tensor) -> bool:
     if tensor.is_floating_point() or tensor.is_complex():
         return bool(tensor.isnan().any())
     return tensor.numel() > 0 and bool((tensor == (True if tensor.dtype == torch.bool else _INTEGER_MARK)).all())
+
+
+def _deciding(
+    model: nn.Module, found: Mapping[str, Sequence[PlainNumbers]], constants: Collection[str], probe: Tensor | None
+) -> list[str]:
+    """Return the places of the plain numbers that decide the output, are no settings, and are not named constants."""
+
+    def decides(one: PlainNumbers) -> bool:
+        return not one.are_written() and (probe is None or one.decide(model, probe))
+
+    return [place for place, several in found.items() if place not in constants and any(map(decides, several))]
 
 
 def _unsaved(model: nn.Module) -> set[str]:
