@@ -5,30 +5,10 @@ import torch
 from torch import Tensor, nn
 
 import suture
+from models import LENGTH, VOCABULARY, WIDTH, Text
 from suture import fits, tasks
 from suture.common.errors import FoldError
 from suture.core.stitches import Diagonal, Identity, Permutation
-
-VOCABULARY, WIDTH, LENGTH = 11, 6, 8
-
-
-class Text(nn.Module):
-    """Every token sees the mean of those before it; features are turned by ``q`` behind ``body``, and back."""
-
-    def __init__(self, q: Tensor | None = None) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        embed, mix, head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, VOCABULARY)
-        if q is not None:
-            with torch.no_grad():
-                mix.weight.copy_(q @ mix.weight)
-                mix.bias.copy_(q @ mix.bias)
-                head.weight.copy_(head.weight @ q.T)
-        self.embed, self.body, self.head = embed, mix, head
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.embed(ids)
-        return self.head(self.body(x + x.cumsum(1) / torch.arange(1, ids.shape[1] + 1)[:, None]))
 
 
 def rotation(seed: int) -> Tensor:
