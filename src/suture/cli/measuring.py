@@ -297,7 +297,7 @@ def forecast(chosen: Namespace) -> int:
         store = stores.Store(folder)
         store.plans.check({trial.key for trial in trials}, stores.settings_of(trials), chosen.extend)
     ram, disk = (parse_size(size) if size is not None else None for size in (chosen.ram, chosen.disk))
-    made = forecast(trials, store=store, workers=chosen.workers, ram=ram, disk=disk, retry=chosen.retry)
+    made = forecast(trials, store=store, workers=chosen.workers, ram=ram, disk=disk, retry=chosen.retry, timed=True)
     output.answer(chosen, record(made), forecast_table(made))
     return 0
 
@@ -311,8 +311,9 @@ plan = Command(
         Command(
             name=f"plan {planned.name}",
             text=f"Estimate the cost of suture {planned.name}.\n"
-            f"Estimate the memory and disk that suture {planned.name} needs with the same arguments and, once some "
-            "trials are measured, the time. Nothing is measured. Trials in the folder --out count as done.",
+            f"Estimate the time, memory and disk that suture {planned.name} needs with the same arguments. The time is "
+            "a range from a few timed steps or, once some trials are measured, from those. Nothing is measured. Trials "
+            "in the folder --out count as done.",
             examples=(planned.examples[0].replace("suture ", "suture plan "),),
             options=planned.options,
             run=forecast,
