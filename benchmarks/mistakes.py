@@ -1,6 +1,6 @@
 """Whether the agreement of mistakes tells more than accuracy, at seams between trained networks.
 
-    python -m benchmarks.mistakes measure CIFAR10     stitches with `Quick` on CIFAR-10, about 25 minutes of one core; resumes
+    python -m benchmarks.mistakes measure CIFAR10     stitches with `Quick`, about 25 minutes of one core; resumes
     python -m benchmarks.mistakes read                prints the answer from benchmarks/results/mistakes.parquet
 
 Networks of ``papers/results/networks``, A into B at the cuts of ``PAIRS``. C and D are two more networks of the same
