@@ -261,21 +261,25 @@ def matrix(chosen: Namespace) -> int:
     return output.finish_matrix(chosen, *measure(chosen, *plan_matrix(chosen)))
 
 
-def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
-    """Return the trials of a matrix, their description in words, and the data."""
+def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any, Any]:
+    """Return the trials of a matrix, their description in words, the data, and the plans of its previews."""
     if chosen.into is None and len(set(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
         )
     settings = settings_of(chosen)
-    from suture.measurement.trials.plans import matrix  # only now: what is refused above need not wait for torch
+    from suture.measurement.trials.plans import (  # only now: what is refused above need not wait for torch
+        matrix,
+        preview,
+    )
 
     into = chosen.into if chosen.into is not None else chosen.senders
     found, networks = load_with_networks(chosen, [*chosen.senders, *into])
     senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))
     settings |= cuts_of(chosen)
     trials = matrix(senders, receivers, data=found, **settings)
-    return trials, " → ".join(", ".join(one.name for one in side) for side in (senders, receivers)), found
+    what = " → ".join(", ".join(one.name for one in side) for side in (senders, receivers))
+    return trials, what, found, preview(trials, found, settings["controls"])
 
 
 # --- plan -------------------------------------------------------------------------------------------------------------
