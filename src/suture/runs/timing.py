@@ -21,7 +21,9 @@ from suture.core.fused import fuse_suffix
 from suture.core.network.network import Network
 from suture.core.stitches.base import width
 from suture.fits import Converged, Quick
+from suture.fits.averaged import FIRST, GLANCE
 from suture.fits.base import run_suffix
+from suture.fits.steps import make_adam
 from suture.fits.suffix import choose_suffix
 from suture.measurement.trials.trial import Trial
 
@@ -29,10 +31,9 @@ SEAMS = 4  #: that are timed, spread over the cost of a step
 WORK = 4e9  #: operations that are timed at once, at most: a large network is timed on fewer samples than a batch
 REPEATS = 3  #: timed passes, after one that is not
 FORWARD = 1 / 3  #: of the time of a step: one way of the three that its products go
-LOOKED = 8  #: looks at the validation samples in a race, and two for each doubling after it
-FIRST = 35  #: steps before the first doubling
-OWN = 0.2  #: seconds of a trial beside everything that is counted: reading, writing, closed forms of small maps
-LEAST, MOST = 0.7, 1.5  #: times what is computed: other work on the machine, memory that is full, noise of the clock
+LOOKED = 8  #: looks in a race, at ``GLANCE`` validation samples; after it there are two at all for each doubling
+OWN = 0.5  #: seconds of a trial beside everything that is counted: reading, writing, closed forms, units of the arms
+LEAST, MOST = 0.5, 1.6  #: times what is computed: other work on the machine, memory that is full, noise of the clock
 
 
 def time_trials(trials: Sequence[Trial]) -> tuple[float, float] | None:
@@ -65,7 +66,8 @@ def _batch(trial: Trial) -> int:
 def _count_looked(trial: Trial, steps: float) -> float:
     """Return how many samples pass the receiver without a way back: those that a fit looks at, and those scored."""
     doublings = max(math.log2(steps / FIRST), 0.0) if steps else 0.0
-    return (LOOKED * bool(steps) + 2 * doublings) * len(trial.validation_data) + len(trial.score_data)
+    held_out = len(trial.validation_data)
+    return LOOKED * bool(steps) * min(held_out, GLANCE) + 2 * doublings * held_out + len(trial.score_data)
 
 
 def _is_convex(trial: Trial) -> bool:
@@ -112,11 +114,15 @@ def _time_step(trial: Trial) -> float:
     suffix = choose_suffix(own, made, probe).run
     free = [tensor for tensor in stitch.parameters() if tensor.requires_grad]
 
+    adam, chosen = make_adam([{"params": free}], capturable=False) if free else None, torch.arange(rows)
+
     def step() -> None:
-        with torch.set_grad_enabled(bool(free)):
-            loss = run_suffix(suffix, stitch(sent.clone()), inputs).float().square().mean()
-        if free:
-            torch.autograd.grad(loss, free, allow_unused=True)
+        with torch.set_grad_enabled(adam is not None):
+            loss = run_suffix(suffix, stitch(sent[chosen]), inputs).float().square().mean()
+        if adam is not None:
+            adam.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
 
     return _clock(step, device) / rows
 
@@ -151,13 +157,16 @@ def _rows(flops: float, most: int) -> int:
 
 
 def _clock(run: Callable[[], None], device: torch.device) -> float:
-    """Return the seconds of a pass, the shortest of a few, on one core as a worker has it."""
-    taken = []
+    """Return the seconds of a pass, the shortest of a few, on one core as a worker has it.
+
+    On the processor these are its own seconds, whatever else the machine does.
+    """
+    taken, clock = [], time.process_time if device.type == "cpu" else time.perf_counter
     with undisturbed():
         for _ in range(1 + REPEATS):
-            begun = time.perf_counter()
+            begun = clock()
             run()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            taken.append(time.perf_counter() - begun)
+            taken.append(clock() - begun)
     return min(taken[1:])
