@@ -9,7 +9,6 @@ decides by itself when to end. That range is by far the larger part of the uncer
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -23,8 +22,8 @@ from suture.core.stitches.base import width
 from suture.fits import Converged, Quick
 from suture.fits.averaged import FIRST, GLANCE
 from suture.fits.base import run_suffix
-from suture.fits.steps import make_adam
-from suture.fits.suffix import choose_suffix
+from suture.fits.steps import in_layout
+from suture.fits.suffix import list_precisions
 from suture.measurement.trials.trial import Trial
 
 SEAMS = 4  #: that are timed, spread over the cost of a step
@@ -107,22 +106,24 @@ def _time_step(trial: Trial) -> float:
         sent = torch.rand(rows, *trial.seam.shapes[0]).to(device)
     stitch.eval()
     inputs = receiver.inputs_from(cut.index, trial.fit_data.images[:rows])
-    own: nn.Module = receiver.after(cut)
-    with torch.no_grad():
-        probe = stitch(sent.clone())
-    made = None if inputs is not None else partial(fuse_suffix, receiver, cut)
-    suffix = choose_suffix(own, made, probe).run
+    suffix: nn.Module = receiver.after(cut)
+    if inputs is None:
+        # On random activations the fast types may disagree where they do not on real ones, so the fastest is taken.
+        suffix = fuse_suffix(receiver, cut, list_precisions(device)[0]) or suffix
     free = [tensor for tensor in stitch.parameters() if tensor.requires_grad]
 
-    adam, chosen = make_adam([{"params": free}], capturable=False) if free else None, torch.arange(rows)
+    moments = [(torch.zeros_like(tensor), torch.zeros_like(tensor)) for tensor in free]
+    chosen = torch.arange(rows)
 
     def step() -> None:
-        with torch.set_grad_enabled(adam is not None):
-            loss = run_suffix(suffix, stitch(sent[chosen]), inputs).float().square().mean()
-        if adam is not None:
-            adam.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
+        with torch.set_grad_enabled(bool(free)):
+            loss = run_suffix(suffix, stitch(in_layout(sent[chosen])), inputs).float().square().mean()
+        found = torch.autograd.grad(loss, free, materialize_grads=True) if free else ()
+        with torch.no_grad():  # Adam by hand, since torch's own loads its compiler, which takes seconds
+            for tensor, (mean, square), gradient in zip(free, moments, found, strict=True):
+                mean.lerp_(gradient, 0.1)
+                square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+                tensor.addcdiv_(mean, square.sqrt().add_(1e-8), value=-1e-3)
 
     return _clock(step, device) / rows
 
