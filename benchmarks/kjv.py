@@ -596,8 +596,8 @@ names that was trained in one model reads the others nearly as well as a probe o
 barely reads is barely carried.
 
 The models are transformers' own `GPT2LMHeadModel` and `LlamaForCausalLM`, of two widths, two depths and different seeds
-(`family-WIDTHxDEPTH-SEED`), trained for 1,000 steps on 849 chapters of the text that Debian's package `bible-kjv-text`
-ships. Their weights, in 16 bit, are in `papers/results/networks`, and everything here was measured on these.
+(`family-WIDTHxDEPTH-SEED`). They were trained for 1,000 steps on 849 chapters of Debian's package `bible-kjv-text`.
+Their weights, in 16 bit, are in `papers/results/networks`, and everything here was measured on these.
 
 <details markdown="1">
 <summary>The eight networks: parameters, nats and bits per byte</summary>
@@ -663,11 +663,11 @@ shuffled pairs, are far from all of them.
 ## A probe and a direction, carried
 
 People want to find in a second model what was found in a first. Two linear probes were trained on the activations of
-one network, the *owner*, behind half of its blocks. At each letter, one says whether the word is a *name* (in
-mid-sentence, its capital at least two letters back), the other whether the word will have the *ending* -eth, before
-that is there. Another network, the *reader*, is stitched into the owner, and the owner's probe reads what comes. Beside
-it stand a probe trained on the reader itself, a stitch by least squares, and four random maps of the reader's
-activations with the owner's means and deviations: their mean, and from least to most.
+one network, the *owner*, behind half of its blocks. At each letter, one finds whether the word is a *name* (in
+mid-sentence, its capital at least two letters back). The other finds whether the word will have the *ending* -eth,
+before that is there. Another network, the *reader*, is stitched into the owner, and the owner's probe reads the result.
+It is compared with a probe trained on the reader itself, with a stitch by least squares, and with four random maps of
+the reader's activations that have the owner's means and deviations (their mean, and from least to most).
 
 <details markdown="1">
 <summary>Areas under the ROC curve, for each probe and each of its readers</summary>
@@ -690,10 +690,10 @@ as long as the reader's own direction, all of one length.
 </details>
 
 A name is read by the owner's probe in all three readers nearly as well as by one of their own, and far above any random
-map. The direction of names does as much there as the reader's own, or more. What is weak is carried only in part, or
-not at all: the ending, which the owner's probe itself barely reads, is near what random maps give, and in the wider
-network so is what the direction of the testaments does. Least squares alone carries about as well as the task loss,
-although its penalty is higher.
+map. The direction of names does as much there as the reader's own, or more. Weak features are carried only in part, or
+not at all. The ending, which the owner's probe itself barely reads, is near the random maps. In the wider network so is
+the effect of the direction of the testaments. Least squares alone carries about as well as the task loss, although its
+penalty is higher.
 
 ![Probes and directions of one network, carried to another](images/kjv-carried.png)
 

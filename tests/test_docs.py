@@ -361,6 +361,27 @@ def test_every_picture_is_shown_somewhere() -> None:
     assert [p.name for p in (ROOT / "docs" / "images").iterdir() if p.name not in text] == []
 
 
+def empty_folds(text: str) -> list[str]:
+    """The summaries of folds that hold nothing, or that Markdown left unread as text, of a page or its HTML."""
+    folds = re.findall(r"<details[^>]*>(.*?)</details>", text, re.DOTALL)
+    parts = [re.split(r"</summary>", fold, maxsplit=1) for fold in folds]
+    shown = [re.sub(r"<(?!img|svg)[^>]*>", "", part[-1]).strip() if len(part) == 2 else "" for part in parts]
+    return [re.sub(r"<[^>]*>", "", part[0]).strip() for part, held in zip(parts, shown, strict=True) if not held]
+
+
+def test_no_fold_is_empty() -> None:
+    assert {page: folds for page, path in PAGES.items() if (folds := empty_folds(path.read_text("utf-8")))} == {}
+
+
+def test_an_empty_fold_would_be_seen() -> None:
+    held = '<details markdown="1">\n<summary>The rows</summary>\n\n{}\n\n</details>'
+    assert empty_folds(held.format("| a |") + held.format("<p> </p>") + "<details><p>x</p></details>") == [
+        "The rows",
+        "x",
+    ]
+    assert empty_folds(held.format('<img src="a.png">')) == []
+
+
 # --- the site ---------------------------------------------------------------------------------------------------------
 
 
@@ -384,3 +405,4 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
         r"<(?:script|img|iframe)[^>]* src=\"?(https?:|//)|<link[^>]* rel=\"?stylesheet\"?[^>]* href=\"?(https?:|//)"
     )
     assert [page.name for page, text in built.items() if re.search(loaded, text)] == []
+    assert {str(page): folds for page, text in built.items() if (folds := empty_folds(text))} == {}

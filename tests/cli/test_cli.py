@@ -247,6 +247,20 @@ def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, mon
     assert len(tables.load(tmp_path / "out" / "table.parquet")["fit"].unique()) == 1
 
 
+def test_a_matrix_is_previewed_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suture.measurement.trials.plans.PREVIEWED", 100)
+    code, out, err = run(
+        f"matrix {A} --into {B} --data digits --at stage1.relu,flatten --fit task-loss,steps=4 --controls none"
+    )
+    assert code == 0
+    told = " ".join(err.split())
+    assert (
+        "Preview by closed form, fitted on digits/fit[:100] and scored on digits/score[:100]: it shows roughly" in told
+    )
+    assert len(re.findall(r"(?m)^(?:stage1.relu|flatten) +\d+\.\d +\d+\.\d", err)) == 2
+    assert "Preview" not in out
+
+
 def test_cuts_of_other_names_are_joined(run: Run) -> None:
     code, out, _ = run(
         f"curve {A} models.py:strange --data digits --fit least-squares --controls itself --at flatten:two"

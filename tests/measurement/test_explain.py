@@ -272,7 +272,7 @@ def test_the_first_screen_and_the_whole_text():
         "Does it need a trained A?  Yes at both cuts (with an untrained A it is 44.0 points worse, or more).\n"
         "Does it need a trained B?  Not measured: add the control 'untrained receiver'.\n\n"
         "So: A works in B at both cuts, at most 1.5 points worse than B. "
-        "At both cuts it does clearly worse with A untrained."
+        "At both cuts it needs the training of A."
     )
     assert re.match(
         re.escape(str(said)) + r"\n\nWhat must not be concluded\n- .*\n\nWhat was not tried\n- ", said.full, re.DOTALL

@@ -150,6 +150,17 @@ def test_a_plan_that_is_quick_itself_has_no_more_previews_than_pay(monkeypatch):
     assert plans.preview(own, few_digits(), ()) == ()
 
 
+def test_a_matrix_is_previewed_by_closed_forms_alone(monkeypatch):
+    monkeypatch.setattr(plans, "PREVIEWED", 100)
+    monkeypatch.setattr(Quick, "fitted_on", 150)
+    a, b = hybrids()
+    own = plans.matrix(a, b, data=digits(), cuts=("conv", "hidden"), controls=(controls.itself,))
+    (closed,) = plans.preview(own, digits(), (controls.itself,))
+    seams = [(trial.sender_cut, trial.receiver_cut) for trial in own if not trial.control]
+    assert [(trial.sender_cut, trial.receiver_cut) for trial in closed] == seams
+    assert {(trial.fit, trial.control, len(trial.fit_data)) for trial in closed} == {(Quick(steps=0), "", 100)}
+
+
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from suture.measurement.tables.questions import (
     NO,
     RECEIVERS,
     SENDERS,
+    SHARED,
     SHORTFALL,
     UNASKED,
     YES,
@@ -176,12 +177,19 @@ def test_mistakes_are_those_of_the_network_that_they_were_copied_from(own: float
 
 
 def test_hard_samples_in_common_are_nobodys_mistakes() -> None:
-    """Three networks that share nothing but what is hard: at most one in twenty is called anybody's on either side."""
+    """Three networks that share nothing but what is hard: hardly one in two hundred is called anybody's."""
     marks = [agreement(planted(3000, 0.0, 0.0, seed)).mark for seed in range(200)]
-    assert sum(mark in (SENDERS, RECEIVERS, BOTH) for mark in marks) <= 20
+    assert sum(mark in (SENDERS, RECEIVERS, BOTH) for mark in marks) <= 1
     random = np.random.default_rng(0)
     a = random.random(5000) > 0.3
     assert agreement(outcomes(~a, a, np.where(random.random(5000) < 0.7, a, ~a))).mark == NEITHER
+
+
+def test_a_little_more_agreement_than_the_baseline_is_nobodys() -> None:
+    """Networks that no stitch has joined agree a little more or less with one than with another."""
+    found = agreement(planted(60_000, 0.04, 0.0))
+    assert 0 < found.senders[1] < found.senders[2] < SHARED
+    assert found.mark == NEITHER
 
 
 def test_of_few_mistakes_nothing_is_said() -> None:
@@ -236,14 +244,14 @@ def test_a_mark_of_few_seeds_counts_by_the_t_distribution() -> None:
             reading(0.945, 0.94, 0.945),
             [
                 "A works in B at all 3 cuts, at most 2.0 points worse than B.",
-                "At all 3 cuts it does clearly worse with A or B untrained.",
+                "At all 3 cuts it needs the training of both.",
             ],
         ),
         (
             reading(0.945, 0.945, 0.80, controls=LOW | {"untrained receiver": (0.1, 0.95, 0.1)}),
             [
                 "A works in B at stem and middle, at most 1.5 points worse than B; at head it does not.",
-                "At the first of these cuts it does clearly worse with A or B untrained; "
+                "At the first of these cuts it needs the training of both; "
                 "at the last of these cuts it does as well with B untrained.",
             ],
         ),
@@ -264,14 +272,28 @@ def test_a_mark_of_few_seeds_counts_by_the_t_distribution() -> None:
             reading(0.945, controls=LOW | {"untrained sender": 0.92}),
             [
                 "A works in B at stem, at most 1.5 points worse than B.",
-                "There it does clearly worse with B untrained (with A untrained: undecided).",
+                "There it needs the training of B (of A: undecided).",
             ],
         ),
         (
             reading(0.945, controls={"untrained sender": 0.92, "untrained receiver": 0.92}),
             [
                 "A works in B at stem, at most 1.5 points worse than B.",
-                "Whether it does worse with A or B untrained is undecided.",
+                "Whether it needs the training of either network is undecided.",
+            ],
+        ),
+        (
+            reading(0.945, 0.945, 0.945, controls=LOW | {"untrained sender": (0.92, 0.1, 0.92)}),
+            [
+                "A works in B at all 3 cuts, at most 1.5 points worse than B.",
+                "At cut middle it needs the training of both; at 2 cuts this is undecided.",
+            ],
+        ),
+        (
+            reading(0.945, 0.945, controls={"untrained sender": (0.1, 0.945)}),
+            [
+                "A works in B at both cuts, at most 1.5 points worse than B.",
+                "At the first cut it needs the training of A; at the last cut it does as well with A untrained.",
             ],
         ),
         (
@@ -293,7 +315,7 @@ def test_several_pairs_are_counted_together() -> None:
     both = pd.concat([table, table.assign(receiver="C", trial=table["trial"] + "C")], ignore_index=True)
     first, second = headlines(read_table(both))
     assert first.startswith("One network works in another at 2 of 6 cuts, at most 1.5 points worse than the receiver; ")
-    assert second == "At both cuts it does clearly worse with the sender or the receiver untrained."
+    assert second == "At both cuts it needs the training of both."
 
 
 def test_a_score_without_a_margin_is_not_judged() -> None:

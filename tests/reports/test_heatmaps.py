@@ -497,7 +497,7 @@ def test_what_is_said_of_a_matrix_are_its_headline_its_triangles_and_its_extreme
     table = table.assign(penalty_low=table["penalty"], penalty_high=table["penalty"], converged=True)
     assert read(say_matrix, table) == [
         "A works in B at y → v, at most 2.0 points worse than B; at 3 seams it does not.",
-        "There it does clearly worse with A untrained.",
+        "There it needs the training of A.",
         "Late → early (sender cut at least as deep as receiver cut): 87.7 % on average over 3 seams, 47.7 points "
         "higher than early → late: 40.0 % over 1.",
         "Lowest: 40.0 % at x → v; highest: 93.0 % at y → v.",

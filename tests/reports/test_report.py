@@ -506,10 +506,7 @@ def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse()
     table = table.assign(penalty_low=table["penalty"], penalty_high=table["penalty"], converged=True)
     first, second = read(say_curve, table)
     assert first == "A works in B at both cuts, not worse than B there."
-    assert (
-        second
-        == "At the first cut it does clearly worse with A untrained; at the last cut it does as well with A untrained."
-    )
+    assert second == "At the first cut it needs the training of A; at the last cut it does as well with A untrained."
 
 
 def test_what_is_said_of_tables_that_are_not_judged() -> None:

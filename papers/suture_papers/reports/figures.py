@@ -39,8 +39,9 @@ from suture_papers.base.study import Study
 from suture_papers.reports.panels import NOT_MEASURED, arrange_panels
 
 _WIDE = 12  #: cuts, or letters of a bar's name times four, after which a panel has the page's width
-_LETTERS = 17  #: an inch, of the sentence beneath
+_LETTERS = 16  #: an inch, of the sentence beneath
 _MANY = 1e5  #: from which numbers of an axis are written with k, M, G
+_SMALL = 8  #: points: what stands beneath, and beside bars
 _TITLE: dict[str, Any] = {"loc": "left", "size": 8, "weight": "bold", "parse_math": False}
 
 
@@ -82,7 +83,7 @@ def _draw(charts: Sequence[Chart], missing: Sequence[str], for_page: bool = Fals
             filled = [_fill(part, row, width, several, maps) for part, row in zip(parts, rows, strict=True)]
             _share_axes(rows, filled)
             if said := "\n".join(wrap(_said(charts, missing), int(_LETTERS * width))):
-                parts[-1].supxlabel(said, size=6.5, color="0.35", x=0.995, ha="right")
+                parts[-1].supxlabel(said, size=_SMALL, color="0.35", x=0.995, ha="right")
             page.draw_without_rendering()
             heights = [
                 height + max(_lacking(chart, drawn) for chart, drawn in zip(row, made, strict=True))
@@ -262,7 +263,7 @@ def _bars(axes: Axes, chart: Chart, width: float) -> None:
     digits = max(0, 2 - int(np.floor(np.log10(size))))  # three figures of the largest
     for i, (mean, colour) in enumerate(zip(line.value, (look[0] for look in line.looks), strict=True)):
         if not np.isfinite(mean):
-            axes.text(0, i, f" {NOT_MEASURED}", size=6.5, color="0.5", va="center")
+            axes.text(0, i, f" {NOT_MEASURED}", size=_SMALL, color="0.5", va="center")
             continue
         each = seeds[np.isfinite(seeds[:, i]), i]
         hollow: dict[str, Any] = {"facecolor": "white", "edgecolor": colour, "linewidth": 1}
@@ -272,7 +273,7 @@ def _bars(axes: Axes, chart: Chart, width: float) -> None:
         dots: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linestyle": "none", "markeredgewidth": 0}
         axes.plot(each, [i] * len(each), color="black", zorder=4, **dots)
         text = with_minus(f"{mean:z.{digits}f}")
-        axes.text(max(each.max(), 0) + 0.015 * span, i, f" {text}", size=6.5, va="center")
+        axes.text(max(each.max(), 0) + 0.015 * span, i, f" {text}", size=_SMALL, va="center")
         said = f"{chart.columns[i]}: {measure.say(line, i)}"
         tell(axes, [(min(mean, 0.0), i - 0.31)], [said], size=(abs(mean), 0.62))
     names = ["\n".join(wrap(shortened(name.removesuffix(f": {NOT_MEASURED}"), 60), 32)) for name in chart.columns]

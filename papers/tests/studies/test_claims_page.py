@@ -1,5 +1,6 @@
 """The pages about claims, against planted results."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,3 +290,15 @@ def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path
     assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
     assert cells(text, "of the ViT")[3].startswith("1.20 pp")
     assert cells(text, "of the ViT")[-1] == BY_OLD
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_page_is_short_and_names_no_version_of_the_code(name: str) -> None:
+    text = (ROOT / "docs" / "papers" / f"{name}.md").read_text(encoding="utf-8")
+    _, _, own = re.sub(r"<!-- study:.*?<!-- end -->", "", text, flags=re.DOTALL).split("\n\n", 2)
+    prose = re.sub(r"\]\([^)]*\)", "]", own)
+    assert len(prose.split()) <= 250
+    assert not re.search(r"\bversions? \d|Converged` \d", prose)

@@ -265,21 +265,25 @@ def matrix(chosen: Namespace) -> int:
     return output.finish_matrix(chosen, *measure(chosen, *plan_matrix(chosen)))
 
 
-def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
-    """Return the trials of a matrix, their description in words, and the data."""
+def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any, Any]:
+    """Return the trials of a matrix, their description in words, the data, and the plans of its previews."""
     if chosen.into is None and len(set(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
         )
     settings = settings_of(chosen)
-    from suture.measurement.trials.plans import matrix  # only now: what is refused above need not wait for torch
+    from suture.measurement.trials.plans import (  # only now: what is refused above need not wait for torch
+        matrix,
+        preview,
+    )
 
     into = chosen.into if chosen.into is not None else chosen.senders
     found, networks = load_with_networks(chosen, [*chosen.senders, *into])
     senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))
     settings |= cuts_of(chosen)
     trials = matrix(senders, receivers, data=found, **settings)
-    return trials, " → ".join(", ".join(one.name for one in side) for side in (senders, receivers)), found
+    what = " → ".join(", ".join(one.name for one in side) for side in (senders, receivers))
+    return trials, what, found, preview(trials, found, settings["controls"])
 
 
 # --- plan -------------------------------------------------------------------------------------------------------------
@@ -301,7 +305,7 @@ def forecast(chosen: Namespace) -> int:
         store = stores.Store(folder)
         store.plans.check({trial.key for trial in trials}, stores.settings_of(trials), chosen.extend)
     ram, disk = (parse_size(size) if size is not None else None for size in (chosen.ram, chosen.disk))
-    made = forecast(trials, store=store, workers=chosen.workers, ram=ram, disk=disk, retry=chosen.retry)
+    made = forecast(trials, store=store, workers=chosen.workers, ram=ram, disk=disk, retry=chosen.retry, timed=True)
     output.answer(chosen, record(made), forecast_table(made))
     return 0
 
@@ -315,8 +319,9 @@ plan = Command(
         Command(
             name=f"plan {planned.name}",
             text=f"Estimate the cost of suture {planned.name}.\n"
-            f"Estimate the memory and disk that suture {planned.name} needs with the same arguments and, once some "
-            "trials are measured, the time. Nothing is measured. Trials in the folder --out count as done.",
+            f"Estimate the time, memory and disk that suture {planned.name} needs with the same arguments. The time is "
+            "a range from a few timed steps or, once some trials are measured, from those. Nothing is measured. Trials "
+            "in the folder --out count as done.",
             examples=(planned.examples[0].replace("suture ", "suture plan "),),
             options=planned.options,
             run=forecast,

@@ -118,18 +118,24 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
 
 
 def say_preview(table: Any) -> None:
-    """Print to standard error what a preview shows of a curve, with a heading that says what it is."""
+    """Print to standard error what a preview shows of a curve or a matrix, with a heading that says what it is."""
     from suture.common.errors import DataError
     from suture.common.screen import Screen
     from suture.measurement.tables.curve import arrange_curve
+    from suture.measurement.tables.matrix import arrange_matrix
     from suture.reports.terminal import curve as screen
+    from suture.reports.terminal import matrix as grids
 
     try:
-        shown = arrange_curve(table)
+        parts: Sequence[Any]
+        if (table["plan"] == "matrix").any():
+            parts = grids.matrix_tables(arrange_matrix(table), width())
+        else:
+            parts = [screen.curve_table(arrange_curve(table), width())]
     except DataError:  # no trial could be measured
         return
     console = Screen(stderr=True, highlight=False, markup=False, emoji=False, width=width())
-    console.print(screen.preview_heading(shown), screen.curve_table(shown, width()), sep="\n")
+    console.print(screen.preview_heading(table), *parts, sep="\n")
 
 
 def trait_parts(found: Any) -> Parts:

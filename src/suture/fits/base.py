@@ -151,6 +151,14 @@ class Fit(ABC):
         """The fits that it is made of, such as its start."""
         return ()
 
+    def count_steps(self, fits: int) -> tuple[float, float] | None:
+        """Return the least and the most steps of gradient descent that it probably takes, in the mean of so many fits.
+
+        Both are the same if the number is fixed, and 0 without a descent. ``None`` if it is not known.
+        """
+        del fits
+        return None
+
     def check_task(self, task: Task) -> None:
         """Raise ``FitError`` if the fit, or one that it is made of, is not for a task."""
         for part in self.parts:

@@ -1,7 +1,8 @@
 """The cost of a plan, before it runs: trials, memory and disk are counted; the time comes from stored results.
 
-The time of a trial depends on the machine, the fit and the cut far more than any model of it could predict, so nothing
-is timed here. A run estimates the time left after its first trials (``runs.progress``).
+The time of a trial depends on the machine, the fit and the cut far more than any model of it could predict. So it is
+the mean of the trials in the store or, if there are none and it is asked for, a range from a few timed steps
+(``runs.timing``). A run estimates the time left after its first trials (``runs.progress``).
 
 A worker is a process with the networks and one trial at a time, the driver one with the networks and the images.
 Activations and images are files mapped into memory, which the system may take back, and libraries are mapped once for
@@ -33,6 +34,7 @@ from suture.fits import Converged, Fit, Logistic, Narrower, Quick
 from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial
 from suture.runs.store.store import TRIALS, Store
+from suture.runs.timing import time_trials
 
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
 #: a convolution, with torch 2.13 for the CPU.
@@ -88,8 +90,9 @@ class Forecast:
     trials that are left, ``recomputed`` those of them that are too large to be kept and are computed as they are read,
     ``disk`` the bytes on the disk at once: activations up to the budget, or those of running trials if they are more,
     with images, stitches and records. ``cpu_seconds`` are those that the trials left take if each takes as long as the
-    mean of those in the store, and ``None`` if the store has none. ``ram_budget`` is the memory allowed, if it was
-    given, ``disk_budget`` the disk allowed for activations.
+    mean of those in the store, and ``None`` if the store has none. ``cpu_range`` are the least and the most seconds
+    that they probably take by a few timed steps, and ``None`` if that was not asked for or cannot be known.
+    ``ram_budget`` is the memory allowed, if it was given, ``disk_budget`` the disk allowed for activations.
     """
 
     trials: int
@@ -104,6 +107,7 @@ class Forecast:
     disk_budget: int
     recomputed: int = 0
     cpu_seconds: float | None = None
+    cpu_range: tuple[float, float] | None = None
     ram_budget: int | None = None
 
     @property
@@ -115,6 +119,14 @@ class Forecast:
     def seconds(self) -> float | None:
         """Wall time with these workers, each on a core of its own."""
         return None if self.cpu_seconds is None else self.cpu_seconds / self.workers
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The least and the most wall time with these workers, each on a core of its own."""
+        if self.cpu_range is None:
+            return None
+        least, most = self.cpu_range
+        return least / self.workers, most / self.workers
 
     @property
     def ram(self) -> int:
@@ -130,8 +142,11 @@ def forecast(
     ram: int | None = None,
     disk: int | None = None,
     retry: bool = False,
+    timed: bool = False,
 ) -> Forecast:
     """Estimate the trials, memory, disk and time of a plan; nothing is measured.
+
+    With ``timed``, and without stored trials to go by, a few steps of the descent are timed for a range of time.
 
     Trials that the ``store`` has need not be measured again, nor those that failed there, unless ``retry``. ``ram`` and
     ``disk`` are budgets in bytes, that of the disk by default what a run takes here. There are never more workers than
@@ -180,6 +195,7 @@ def forecast(
         disk=min(activations - recomputed, max(allowed, held)) + written,
         recomputed=recomputed,
         cpu_seconds=len(left) * fmean(took.values()) if took else None,
+        cpu_range=time_trials(left) if timed and not took else None,
         ram_budget=ram,
         disk_budget=allowed,
     )

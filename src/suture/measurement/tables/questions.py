@@ -24,7 +24,9 @@ still gain the most that it fell short by where it was judged (``SHORTFALL``); o
 
 *Whose mistakes.* κ is Cohen's κ of being right or wrong on the same samples (Geirhos, Meding & Wichmann 2020). The
 baseline is κ(A, B): how far the two networks agree without a stitch. Mistakes are the sender's if κ(stitched, A) is
-certainly above that, the receiver's if κ(stitched, B) is, both over the same samples.
+certainly more than ``SHARED`` above that, the receiver's if κ(stitched, B) is, both over the same samples. The margin
+is needed because networks of one kind differ in how much they agree: put in the place of A or B, networks that no
+stitch has seen exceed the baseline by up to 0.05 (``benchmarks/mistakes.py``).
 """
 
 from collections.abc import Sequence
@@ -52,6 +54,7 @@ SENDERS, RECEIVERS, BOTH, NEITHER = "the sender's", "the receiver's", "both netw
 #: stay open where its control would have to be beaten.
 SHORTFALL: dict[str, float] = {}
 LEAST_ERRORS = 100  #: of each network, below which κ says nothing
+SHARED = 0.05  #: κ above the baseline, from which on mistakes count as a network's
 LEVEL = 0.05
 
 
@@ -226,7 +229,7 @@ def _mistakes(pair: Curve) -> Answers:
         np.array([(np.nan,) * 3 if one is None else one.senders for one in found], float).reshape(-1, 3).T
     )
     none = np.zeros(len(marks), bool)
-    return Answers("mistakes", 0.0, marks, Estimates(value, low, high), np.full(len(marks), np.nan), none)
+    return Answers("mistakes", SHARED, marks, Estimates(value, low, high), np.full(len(marks), np.nan), none)
 
 
 @dataclass(frozen=True)
@@ -244,12 +247,12 @@ class Agreement:
     @property
     def mark(self) -> str:
         """Whose mistakes the stitched network makes."""
-        own, others = self.senders[1] > 0, self.receivers[1] > 0
+        own, others = self.senders[1] > SHARED, self.receivers[1] > SHARED
         if own and others:
             return BOTH
         if own or others:
             return SENDERS if own else RECEIVERS
-        return NEITHER if self.senders[2] < 0 and self.receivers[2] < 0 else CLOSE
+        return NEITHER if self.senders[2] < SHARED and self.receivers[2] < SHARED else CLOSE
 
 
 def agreement(outcomes: Outcomes) -> Agreement | None:

@@ -105,7 +105,10 @@ def _others(reading: Reading, no: Mask, rest: Mask, unasked: Mask) -> Iterator[s
 
 
 def _say_needs(reading: Reading) -> Iterator[str]:
-    """Say which trained networks success needs, at the seams that work; each of them is counted once."""
+    """Say which trained networks success needs, at the seams that work; each of them is counted once.
+
+    Where one network's training is needed and the other's is undecided, it is undecided, unless nothing else is known.
+    """
     works = reading.count("works", YES)
     if not works.any():
         return
@@ -115,24 +118,21 @@ def _say_needs(reading: Reading) -> Iterator[str]:
         yield "Whether it needs trained networks was not measured: that takes the controls with untrained networks."
         return
     yes, no = ({role: reading.count(role, mark) & works for role in tried} for mark in (YES, NO))
-    either = " or ".join(names[role] for role in tried)
-    parts = [(np.logical_and.reduce([yes[role] for role in tried]), f"it does clearly worse with {either} untrained")]
+    needed = "both" if len(tried) == 2 else names[tried[0]]
+    parts = [(np.logical_and.reduce([yes[role] for role in tried]), f"it needs the training of {needed}")]
     if len(tried) == 2:
-        one, other = tried
-        parts.append((no[one] & no[other], "it does as well with either network untrained"))
-        for role, rest in ((one, other), (other, one)):
-            parts += [
-                (no[role] & ~no[rest], f"it does as well with {names[role]} untrained"),
-                (
-                    yes[role] & ~yes[rest] & ~no[rest],
-                    f"it does clearly worse with {names[role]} untrained (with {names[rest]} untrained: undecided)",
-                ),
-            ]
-    else:
-        parts.append((no[tried[0]], f"it does as well with {names[tried[0]]} untrained"))
+        parts.append((no["sender"] & no["receiver"], "it does as well with either network untrained"))
+    for role in tried:
+        others = [no[other] for other in tried if other != role]
+        alone = no[role] & ~np.logical_or.reduce([np.zeros_like(works), *others])
+        parts.append((alone, f"it does as well with {names[role]} untrained"))
+    if len(tried) == 2 and not any(where.any() for where, _ in parts):
+        for one, other in (_ROLES, _ROLES[::-1]):
+            parts.append((yes[one], f"it needs the training of {names[one]} (of {names[other]}: undecided)"))
     known = np.logical_or.reduce([where for where, _ in parts])
     if not known.any():
-        yield f"Whether it does worse with {either} untrained is undecided."
+        of = f"{'either network' if len(tried) == 2 else names[tried[0]]}"
+        yield f"Whether it needs the training of {of} is undecided."
         return
     parts.append((works & ~known, "this is undecided"))
     text = "; ".join(f"{_place(reading, where, works)} {words}" for where, words in parts if where.any())
@@ -146,6 +146,8 @@ def _place(reading: Reading, where: Mask, of: Mask) -> str:
         return "there" if n == 1 else f"at both {one}s" if n == 2 else f"at all {say_count(n, one)}"
     held = where[np.flatnonzero(of)]
     first, last = held[:n].all(), held[-n:].all()
+    if len(reading.pairs) == 1 and n == 1 and first == last:
+        return f"at {one} {named(reading, where)}"
     if len(reading.pairs) > 1 or first == last:
         return f"at {n}{part} {one}{'s' * (n > 1 or bool(part))}"
     end = "first" if first else "last"

@@ -260,9 +260,10 @@ def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, .
     They show roughly where the lines will lie, and answer no question. A plan that fits no more samples than these, or
     fits by closed forms itself, has no previews; ``Quick`` comes before the default fit only, and without controls,
     which would take as long as a third of the plan. ``controls`` are those of the plan. Baselines, which train, and
-    families without a closed form are left out.
+    families without a closed form are left out. A matrix has many seams, so only its own closed forms come before it.
     """
-    beside = [make for make in controls if make in control.DEFAULT]
+    is_matrix = own[0].plan == "matrix"
+    beside = [] if is_matrix else [make for make in controls if make in control.DEFAULT]
     first = {trial.seam: trial for trial in reversed(own) if not trial.control and trial.seed == own[0].seed}
     seams = list(reversed(first.values()))
     most = max(len(trial.fit_data) for trial in seams)
@@ -281,7 +282,7 @@ def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, .
         less = replace(less, validation=less.validation.first(min(PREVIEWED, len(less.validation))))
         affine = [trial for trial in seams if isinstance(trial.family, AffineStitch | Identity)]
         plans.append(plan_by(CLOSED, less, affine, beside))
-    if isinstance(own[0].fit, Converged) and most > (Quick.fitted_on or 0):
+    if not is_matrix and isinstance(own[0].fit, Converged) and most > (Quick.fitted_on or 0):
         plans.append(plan_by(Quick(), data, seams))
     return tuple(plan for plan in plans if len(plan))
 

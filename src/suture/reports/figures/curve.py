@@ -268,7 +268,7 @@ def _localisation(table: pd.DataFrame, found: Onset, width: float, for_page: boo
         figure.supylabel(chart.measures[0].label, size=LETTERS, parse_math=False)
         if not for_page:
             head(figure, str(found).splitlines()[0])
-        bands = (Patch(color="0.8"), "band: 95 % interval over test samples or seeds")
+        bands = (Patch(color="0.8"), "95 % interval over samples or seeds")
         name_marks(figure, [bands, *((artist, name) for name, artist in marks.items()), *say_marks(chart)])
         fit_height(figure, axes, 2.7)
         for panel, measure in zip(axes, chart.measures, strict=True):

@@ -180,11 +180,12 @@ def curve_heading(shown: Curve) -> str:
     return "\n".join(lines)
 
 
-def preview_heading(shown: Curve) -> str:
+def preview_heading(table: pd.DataFrame) -> str:
     """Describe a preview, and its limits."""
-    first = shown.table.iloc[0]
+    first = table.iloc[0]
     on = f"fitted on {first['fit_data']} and scored on {first['score_data']}"
-    return f"Preview by {_name_fit(shown.table)}, {on}: it shows where the lines will lie, and answers nothing"
+    lies = "shows roughly where the numbers will lie" if first["plan"] == "matrix" else "shows where the lines will lie"
+    return f"Preview by {_name_fit(table)}, {on}: it {lies}, and answers nothing"
 
 
 def _name_fit(rows: pd.DataFrame) -> str:

@@ -23,7 +23,7 @@ def forecast_table(forecast: Forecast) -> Table:
 
 def record(forecast: Forecast) -> dict[str, object]:
     """Return a forecast as plain values: times in seconds, sizes in bytes."""
-    computed = {"left": forecast.left, "seconds": forecast.seconds, "ram": forecast.ram}
+    computed = {"left": forecast.left, "seconds": forecast.seconds, "range": forecast.range, "ram": forecast.ram}
     return asdict(forecast) | computed
 
 
@@ -38,7 +38,10 @@ def _lines(forecast: Forecast) -> list[tuple[str, str, str]]:
     memory = forecast.memory
     lines += [("networks", f"{forecast.networks:,}", ""), ("images", f"{forecast.images:,}", "")]
     lines.append(("workers", f"{forecast.workers:,}", f"each up to {in_words(memory.worker + memory.peak)} of RAM"))
-    if forecast.seconds is None:
+    if forecast.range is not None:
+        least, most = map(clock, forecast.range)
+        lines.append(("time left", f"{least} to {most}", "by a few timed steps; trials differ"))
+    elif forecast.seconds is None:
         lines.append(("time left", "unknown", "the run says it after its first trials"))
     else:
         lines.append(("time left", f"about {clock(forecast.seconds)}", "if trials take as long as those measured"))
