@@ -252,3 +252,12 @@ def test_the_record_is_plain_and_complete() -> None:
         "largest": MADE.memory.largest,
     }
     assert record(forecasted())["ram_budget"] is None
+
+
+def test_a_plan_of_days_begins_with_remedies_and_shorter_ones_do_not() -> None:
+    made = replace(MADE, done=0, cpu_seconds=None, cpu_range=(8 * 90_000.0, 8 * 400_000.0))
+    first, *others = shown(made, width=120).splitlines()
+    assert first.split()[:5] == ["too", "long", "here?", "over", "25.0"]
+    assert "--device cuda" in first
+    assert "time left" in " ".join(others)
+    assert "too long" not in shown(replace(made, cpu_range=(60.0, 600.0)))

@@ -9,6 +9,9 @@ from suture.common.sizes import in_words
 from suture.runs.forecast import Forecast
 from suture.runs.progress import clock
 
+HOPELESS = 86_400.0  #: seconds, from which on remedies come first
+REMEDIES = "fewer cuts, --fit quick, fewer samples, --device cuda"
+
 
 def forecast_table(forecast: Forecast) -> Table:
     """Show the rest of a plan and its cost, with the budgets beside it: a line for each, at 80 columns."""
@@ -41,6 +44,8 @@ def _lines(forecast: Forecast) -> list[tuple[str, str, str]]:
     if forecast.range is not None:
         least, most = map(clock, forecast.range)
         lines.append(("time left", f"{least} to {most}", "by a few timed steps; trials differ"))
+        if forecast.range[0] > HOPELESS:
+            lines.insert(0, ("too long here?", f"over {least}", REMEDIES))
     elif forecast.seconds is None:
         lines.append(("time left", "unknown", "the run says it after its first trials"))
     else:
