@@ -167,6 +167,7 @@ def work(name: str, part: str, samples: int, fit: str, folder: str, device: str)
         "networks": made,
         "timing": time.process_time() - begun,
         "seconds": seconds,
+        "ram_before": held[0],
         "ram": max(held),
         "weights": sum(p.nbytes for one in (a, b) for p in one.whole().parameters()),
         "ram_forecast": before.ram,
