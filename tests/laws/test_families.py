@@ -132,6 +132,10 @@ GRIDS: list[tuple[Stitch, Shape, Shape, tuple[int, int], int, tuple[int, int], i
     ),
     (MapsToTokens(), (3, 4, 4), TokenShape((9, 4), 3, (2, 3)), (4, 4), 0, (2, 3), 3),
     (TokensToMaps(), TokenShape((16, 3), 4, (2, 6)), (4, 3, 4), (2, 6), 4, (3, 4), 0),
+    # A line of as many pixels as the grid has: one by one.
+    (MapsToTokens(), (3, 1, 6), TokenShape((7, 4), 1, (2, 3)), (1, 6), 0, (1, 6), 1),
+    (TokensToMaps(), TokenShape((8, 3), 2, (2, 3)), (4, 1, 6), (1, 6), 2, (1, 6), 0),
+    (TokensToMaps(), TokenShape((6, 3), 0, (3, 2)), (4, 6, 1), (6, 1), 0, (6, 1), 0),
 ]
 
 

@@ -2,7 +2,9 @@
 
 A vector is a map of one pixel. Tokens are a grid of pixels behind prefix tokens (class token, registers), by the layout
 that the shape of a cut has (``network.layouts``). A plain shape has none: then a square number of tokens is a square
-grid, one more is a class token, and any other number is a line of pixels. The size changes on each axis by itself:
+grid, one more is a class token, and any other number is a line of pixels. Where maps are a line of as many pixels as
+the tokens' grid has, as ``flatten(2)`` leaves of a grid, pixels and tokens pair one by one. Else the size changes on
+each axis by itself:
 
 * **to shrink** from H to h: a convolution whose stride equals its kernel, ``k = ⌈H / h⌉`` (hernandez2022, section 1.2).
   If h does not divide H the map is first brought to ``k · h`` by nearest up-sampling, so every pixel is read and no
@@ -262,6 +264,7 @@ class MapsToTokens(_Regridded):
     """
 
     joins: ClassVar[str] = "maps (C, H, W) and vectors (D,) to tokens (T, D)"
+    version: ClassVar[int] = 2  #: of the grid that it takes
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
         """Return whether maps or a vector are to become tokens."""
@@ -275,6 +278,7 @@ class TokensToMaps(_Regridded):
     """Tokens to maps: the grid brought to the maps' size, the first prefix token among the channels of every pixel."""
 
     joins: ClassVar[str] = "tokens (T, D) to maps (C, H, W)"
+    version: ClassVar[int] = 2  #: of the grid that it takes
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
         """Return whether tokens are to become maps."""
@@ -326,9 +330,14 @@ def _shrinks(sender: Shape, receiver: Shape) -> bool:
 
 
 def _on_grid(tokens: Seen, maps: Seen) -> Seen:
-    """See tokens whose grid is a guess on the grid of maps, if they are as many as the maps have pixels."""
-    count = tokens.height * tokens.width + tokens.prefix
-    extra = count - maps.height * maps.width
-    if not tokens.is_guess or maps.kind != 3 or extra not in (0, 1):
+    """See tokens on the grid of maps, if they are as many as the maps have pixels.
+
+    That is so if the tokens' grid is a guess, and if the maps are a line of pixels, as ``flatten(2)`` leaves of a grid.
+    """
+    if tokens.kind != 2 or maps.kind != 3:
         return tokens
-    return Seen(2, tokens.channels, maps.height, maps.width, extra)
+    patches, pixels = tokens.height * tokens.width, maps.height * maps.width
+    if tokens.is_guess and patches + tokens.prefix - pixels in (0, 1):
+        return Seen(2, tokens.channels, maps.height, maps.width, patches + tokens.prefix - pixels)
+    is_line = 1 in (maps.height, maps.width)
+    return replace(tokens, height=maps.height, width=maps.width) if is_line and patches == pixels else tokens
