@@ -329,7 +329,7 @@ def _roles(claims: Iterable[Claim]) -> str:
     said = [f"fitted on {one.fitted}; scored on {one.scored}; baseline: {one.baseline}" for one in roles]
     if not said:
         return ""
-    return "**Data.** Stitches are " + ". For other claims of this experiment: ".join(said) + "."
+    return "**Data.** Stitches are " + ". For other claims: ".join(said) + "."
 
 
 # --- one claim --------------------------------------------------------------------------------------------------------
