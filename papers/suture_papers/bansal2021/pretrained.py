@@ -37,8 +37,8 @@ SUPERVISED = "supervised"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 PREPROCESS = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 NEEDS = (
-    f"ImageNet in the folder that {IMAGENET} names, and trained ResNet-50s in the folder that {RESNET50} names: "
-    f"supervised, simclr, swav and dino ({' or '.join(SUFFIXES)})"
+    f"ImageNet and ResNet-50s (supervised, simclr, swav and dino, as {' or '.join(SUFFIXES)}), in the folders that "
+    f"{IMAGENET} and {RESNET50} name"
 )
 
 

@@ -339,8 +339,8 @@ def test_a_network_trained_twice_counts_once_and_seconds_are_the_processors() ->
     gpu = row(key="a", accuracy=0.7, device="cuda", seconds=3.0)
     both = zoo_page.page(table_of(gpu, row(key="a", accuracy=0.8, seconds=123.0)))
     assert "| 1 | 80.0 | 3 80.0 | 123 | 1,000 | 5 |" in both
-    assert "1 network: " in both
-    assert "1 of them on both, and counted with both; their accuracies differ by up to 10.0." in both
+    assert "1 network was trained." in both
+    assert "Trained on both a CPU and a GPU, and counted with each: 1; their accuracies differ by up to 10.0." in both
     planned = Entry("n", "zoo:cnn,dense=4", "cifar10", "oxford-small", (0,), ())
     assert f"| ≈ {planned.seconds:,.0f} |" in zoo_page.page(table_of(gpu), [planned])
 

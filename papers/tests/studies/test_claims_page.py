@@ -226,7 +226,8 @@ def test_what_is_written_by_hand_stays_and_the_rest_is_replaced() -> None:
 def test_data_roles_are_said() -> None:
     made = study_page(TEMPLATE, study(CLAIM), {"bansal-x": None})
     roles = CLAIM.roles
-    assert f"fitted on {roles.fitted}; scored on {roles.scored}; baseline: {roles.baseline}." in made
+    assert f"| stitches are fitted on | scored on | baseline |\n| --- | --- | --- |\n| {roles.fitted} |" in made
+    assert cells(made, f"{roles.fitted} |") == [roles.fitted, roles.scored, roles.baseline]
 
 
 def test_a_page_has_its_place_once() -> None:

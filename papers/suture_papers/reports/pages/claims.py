@@ -200,7 +200,7 @@ def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
         of = [f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict]]
         cut = sum(recipe == REPORTED for _, recipe in twins)
         said += f" By the papers' own recipes at the length they state: {', '.join(of) or 'none'}"
-        said += f"; of {cut} there is a figure by a recipe that was cut short." if cut else "."
+        said += f". Of {cut} there is a figure by a recipe that was cut short." if cut else "."
     return said + "\n\n" + grid(heads, lines, right=range(1, len(heads)))
 
 
@@ -313,12 +313,10 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
 
 
 def _roles(claims: Iterable[Claim]) -> str:
-    """Say which data fitted, scored and gave the baseline, once if all claims have the same."""
+    """Return a table of the data that fitted, scored and gave the baseline: a row for each kind of claim."""
     roles = dict.fromkeys(claim.roles for claim in claims)
-    said = [f"fitted on {one.fitted}; scored on {one.scored}; baseline: {one.baseline}" for one in roles]
-    if not said:
-        return ""
-    return "**Data.** Stitches are " + ". For other claims: ".join(said) + "."
+    lines = [[one.fitted, one.scored, one.baseline] for one in roles]
+    return grid(["stitches are fitted on", "scored on", "baseline"], lines) if lines else ""
 
 
 # --- one claim --------------------------------------------------------------------------------------------------------
@@ -348,10 +346,10 @@ def _statement(claim: Claim) -> str:
 
 
 def _of_networks(result: Result | None) -> str:
-    """Say of which networks the figures are, by their names and seeds; cards of before do not know."""
+    """Return a table of the networks behind the figures and their seeds; cards of before do not know."""
     of = {} if result is None else result.card.get("of", {})
-    said = [f"{name} {', '.join(map(str, seeds))}" for name, seeds in of.items()]
-    return f"**Networks** (seeds). {'; '.join(said)}." if said else ""
+    lines = [[name, ", ".join(map(str, seeds))] for name, seeds in of.items()]
+    return grid(["networks", "seeds"], lines) if lines else ""
 
 
 def _figure(one: Decided) -> str:

@@ -92,20 +92,26 @@ def _once(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _machines(own: pd.DataFrame) -> str:
-    """Say on which machines it was all trained."""
-    said = [
-        f"{len(rows)} on {'a GPU' if device == 'cuda' else device} ({processor}, torch {version}), "
-        f"{clock(float(rows[rows['until'].isna()]['seconds'].sum()))} of training"
+    """Return how many networks were trained, and a table of the machines that trained them."""
+    lines = [
+        [
+            f"{len(rows)}",
+            "GPU" if device == "cuda" else str(device),
+            str(processor),
+            str(version),
+            clock(float(rows[rows["until"].isna()]["seconds"].sum())),
+        ]
         for (device, processor, version), rows in own.groupby(["device", "processor", "torch"], sort=True)
     ]
+    machines = grid(["networks", "device", "processor", "torch", "training"], lines, right=(0,))
     twice = [rows for _, rows in own.groupby("key") if rows["device"].nunique() > 1]
     gaps = [rows.groupby("device")["accuracy"].mean().diff().abs().max() for rows in twice]
     count = own["key"].nunique()
-    told = f"{count} network{'' if count == 1 else 's'}: {'; '.join(said)}."
-    if not gaps:
-        return told
-    widest = f"their accuracies differ by up to {100 * max(gaps):.1f}"
-    return f"{told} {len(twice)} of them on both, and counted with both; {widest}."
+    told = f"{count} network{' was' if count == 1 else 's were'} trained."
+    if gaps:
+        widest = f"their accuracies differ by up to {100 * max(gaps):.1f}"
+        told += f" Trained on both a CPU and a GPU, and counted with each: {len(twice)}; {widest}."
+    return f"{told}\n\n{machines}"
 
 
 def _throughput(lines: Sequence[str]) -> list[str]:
@@ -180,8 +186,8 @@ def _section(kind: str, own: pd.DataFrame, table: pd.DataFrame, planned: Mapping
         if deviation:
             deviations.setdefault(deviation, {})[name] = None
     if deviations:
-        parts.append("Deviations from the papers:")
-        parts.append("\n".join(f"- {', '.join(names)}: {deviation}" for deviation, names in deviations.items()))
+        differ = [[", ".join(names), deviation] for deviation, names in deviations.items()]
+        parts.append(grid(["names", "differs from the paper"], differ))
     if kind in ("resnet", "myrtle", "vit", "resnet164"):
         parts += _curves(rows)
     count = len(lines)
