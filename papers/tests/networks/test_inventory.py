@@ -209,7 +209,7 @@ def test_the_page_can_be_made_of_the_table_alone(run: Run, trained: Store, tmp_p
     first = table[table["name"] == "small"]["accuracy"]
     mean, low, high = (f"{100 * value:.1f}" for value in (first.mean(), first.min(), first.max()))
     assert f"| small | `{NET}` | mnist, 300 images | digits, 15 epochs | 2 | {mean} ({low}–{high}) |" in page
-    assert "- small: width 2 for 16" in page
+    assert "| small | width 2 for 16 |" in page
     assert "## On other test images" in page
     assert "Not trained" not in page
 
@@ -218,7 +218,7 @@ def test_the_page_says_what_is_missing(trained: Store) -> None:
     table = inventory.gather(trained, ENTRIES)
     page = zoo_page.page(table, (*ENTRIES, replace(ENTRIES[0], name="other", seeds=(2, 5))))
     assert "2 of the networks that the experiments need are not in the table." in page
-    assert "- other: seeds 2, 5" in page
+    assert "| other | 2, 5 |" in page
 
 
 def row(**settings: Any) -> dict[str, Any]:
