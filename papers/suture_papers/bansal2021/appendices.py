@@ -43,8 +43,7 @@ _4 = Study(
                     1.0,
                     ours=True,
                     paper="“minimal impact”",
-                    reading="each kernel is shown to be equivalent to 1×1 by two one-sided tests; the range over five "
-                    "kernels grew with their number",
+                    reading="each kernel has to be equivalent to 1×1; the range over kernels grew with their number",
                 )
             ]
         ),
@@ -52,7 +51,7 @@ _4 = Study(
     (draw_lines(*_KERNELS),),
     small=(
         "three cuts: the ends of the first three stages",
-        "kernels 1 and 3 alone: larger ones cost 3 to 9 times as much to fit, and decide what 3 does",
+        "kernels 1 and 3 alone: larger ones cost 3 to 9 times as much to fit",
         DEFAULT_ALONE,
     ),
 )
@@ -125,9 +124,9 @@ _7 = Study(
     ),
     (
         "“about 0.7” is read as 0.6 to 0.8",
-        "stitches are fitted to the 5,000 training images of the receiver",
+        "stitches are fitted to the receiver's 5,000 training images",
     ),
-    (DEFAULT_ALONE, f"widths are a report, and not run: of the widest there are three networks, and {FEW_SEEDS}"),
+    (DEFAULT_ALONE, f"widths are a report, and not run: {FEW_SEEDS}"),
     tables=BOTH,
 )
 
@@ -166,15 +165,13 @@ _8 = Study(
         ),
     ),
     (
-        "middle and late cuts are those behind the first third of the network",
-        "the text does not say how the further layers train: at the paper's scale by the recipe of its networks, on "
-        "images as they are",
+        "middle and late cuts lie behind the first third of the network",
+        "the paper gives no recipe for the further layers: at its scale they train by that of its networks",
     ),
     (
         DEFAULT_ALONE,
-        "ResNet-18 for ResNet-164, of which five networks take days of these cores: three cuts, the ends of the last "
-        "three stages",
-        "the further layers train for 4 epochs of 10,000 images, which is less than the receiver had",
+        "ResNet-18 for ResNet-164: three cuts, the ends of the last three stages",
+        "the further layers train for 4 epochs of 10,000 images, less than the receiver had",
     ),
 )
 
@@ -242,10 +239,9 @@ _9 = Study(
         draw_lines(("all → 5,000 images", _FROM_ALL), column="stitched"),
     ),
     (
-        "layers are numbered as in the authors' code: 0 and 1 are the stem, 2 to 9 the blocks, 10 is pooling, 11 the "
-        "last layer",
-        "both of the paper's choices are trained; which layers our own curves would choose is reported",
-        "stitches into the network of 5,000 images are fitted to those, the others to images of the whole set",
+        "layers 0 and 1 are the stem, 2 to 9 the blocks, 10 is pooling, 11 the last layer, as in the authors' code",
+        "both of the paper's choices are trained; the layers that our own curves would choose are reported",
+        "stitches into the network of 5,000 images are fitted to these",
     ),
     (DEFAULT_ALONE,),
     tables=(TRIALS, NETWORKS),
@@ -295,7 +291,7 @@ _PROBES = Study(
             baseline=True,
         ),
     ),
-    ("the first third of ResNet-18's eight blocks are its first two",),
+    ("the first third of ResNet-18's eight blocks is its first two",),
     (DEFAULT_ALONE,),
 )
 
@@ -355,9 +351,8 @@ _INVARIANCE = Study(
         draw_lines(*((said, _CKA[name][1]) for name, said in _SENDERS.items()), column="value"),
     ),
     (
-        "the coordinates are drawn from a hash of each image, and have ten times the variance of the representation in "
-        "all: their size, which the paper leaves open, decides how far CKA falls and is nothing to a stitch",
-        "cuts are the ends of the first three stages: behind the last one positions are averaged",
+        "the coordinates have ten times the variance of the representation in all, which the paper leaves open",
+        "cuts are the ends of the first three stages",
     ),
     (DEFAULT_ALONE,),
     tables=BOTH,
@@ -412,9 +407,8 @@ _FOLDS = Study(
     ),
     (Panel("bars", "melts", "share of cuts that fold", tuple((name, FOLD(sender=name)) for name in FOLDED)),),
     (
-        "a stitch's shift before a convolution that pads with zeros is added as a constant map, so borders are exact",
-        "stitches are random, and a network recurs with another stitch if it has fewer than three seeds: what can be "
-        "folded does not depend on training",
+        "a stitch's shift before a convolution that pads with zeros is added as a constant map",
+        "stitches are random: folding does not depend on training",
     ),
     roles=_FOLDED,
     tables=(FOLDS,),

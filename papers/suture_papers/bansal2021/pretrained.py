@@ -37,8 +37,8 @@ SUPERVISED = "supervised"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 PREPROCESS = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 NEEDS = (
-    f"ImageNet, whose folder the variable {IMAGENET} names, and four trained ResNet-50s, supervised, simclr, swav and "
-    f"dino ({' or '.join(SUFFIXES)}), in the folder that {RESNET50} names"
+    f"ImageNet and ResNet-50s (supervised, simclr, swav, dino: {' or '.join(SUFFIXES)}), in the folders that "
+    f"{IMAGENET} and {RESNET50} name"
 )
 
 

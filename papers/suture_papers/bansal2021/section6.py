@@ -87,12 +87,12 @@ MORE = (
                     smallest=True,
                 ),
                 roles=OWN_IMAGES,
-                reading="“degrades rapidly in the mid-layers” says nothing of the last layers",
+                reading="“degrades rapidly in the mid-layers” leaves out the last layers",
             ),
             report_published(_MOST),
         ),
         (draw_lines(*((f"{n:,} samples", where) for n, where in _BY_SAMPLES.items()), level=0.0),),
-        ("stitches are fitted to the 10,000 training images of the receiver, so none sees more labels than it did",),
+        ("stitches are fitted to the receiver's 10,000 training images",),
         (SAMPLED,),
     ),
     Study(
@@ -127,10 +127,7 @@ MORE = (
             report_published(_YOUNG),
         ),
         (draw_lines(*((f"epoch {n}", where) for n, where in _BY_EPOCH.items()), level=0.0),),
-        (
-            "sender and receiver are one training at two epochs, as the paper's text reads, so epoch 80 is stitched to "
-            "itself",
-        ),
+        ("sender and receiver are one training at two epochs, so epoch 80 is stitched to itself",),
         ("epochs 40, 80 and 160 are 4, 8 and 16, with the drops of the learning rate in proportion", SAMPLED),
     ),
     Study(
@@ -173,6 +170,6 @@ MORE = (
             report_published(_BY_WIDTH["1", "0.25"]),
         ),
         (draw_lines(*((f"{a}× → {b}×", where) for (a, b), where in _BY_WIDTH.items()), level=0.0),),
-        small=("the widest network is left out: three of them decide nothing, and take days of these cores", SAMPLED),
+        small=("the widest network is left out: three of them decide nothing", SAMPLED),
     ),
 )

@@ -16,10 +16,7 @@ NETWORK = partial(Where, NETWORKS)
 FOLD = partial(Where, FOLDS)
 BOTH = (TRIALS, SIMILARITIES)
 OWN_IMAGES = Roles(fitted="the training images of the receiver")
-SAMPLED = (
-    "the published fit is cut to 312 of its 120,000 steps (4 epochs of 10,000 images), and joins one pair at three "
-    "cuts (after the first, fourth and seventh block)"
-)
+SAMPLED = "the published fit is cut to 312 of its 120,000 steps, and joins one pair after blocks 1, 4 and 7"
 DEFAULT_ALONE = "the default fit alone"
 FEW_SEEDS = "fewer than five networks decide nothing"
 

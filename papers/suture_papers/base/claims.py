@@ -34,7 +34,6 @@ from suture_papers.base.quantities import LEVEL, Figure, Quantity, power_of_t, r
 READING = 2  #: version of how claims are read; raise it with a change that may change a verdict. No trial depends on it
 ENOUGH = 5  #: networks on each side, or pairs without a network in common
 NEAR, STITCHES = 2.0, 3
-READ_SINCE = "2026-11-23"  #: the readings that claims give a reason for
 MOST_PAIRS = 200 / 3  #: per cent: of what a paper says of a kind of network, if pairs are counted
 LOOKS = (5, 8, 12)  #: numbers of networks at which a claim may be looked at, if that was declared beforehand
 LOOK_SHARE = 0.44  #: of the error for each look: 97.8 % intervals for 95 % (benchmarks/evidence.py)

@@ -43,16 +43,14 @@ from suture_papers.hernandez2022.triangle import TRIANGLE
 _ALWAYS = (
     "Cuts are behind the basic blocks; the paper does not name its layers.",
     "Sender and receiver are of different seeds.",
-    "The published fit is that of the authors' code, without its warm-up: the text has no settings.",
+    "The published fit leaves out the warm-up of the authors' code.",
 )
-_EVERYWHERE = ("Five networks make five pairs, so each is in two, and the interval over networks is wide.", *_ALWAYS)
-_STAGES_TOO = (
-    "Depth counts blocks, so cuts of one stage may lie on either side of the diagonal; by stage it is a report."
-)
+_EVERYWHERE = ("Five networks make five pairs, so the interval over networks is wide.", *_ALWAYS)
+_STAGES_TOO = "Depth counts blocks; the triangle by stage is a report."
 _FEW = "Stitches are fitted and scored on 5,000 images each."
 _ONE_BLOCK = (
-    "ResNet(1,1,1,1) for ResNet-18: 4 × 4 cells, by Quick, and by the default fit at the corners. The published fit, "
-    "of its full 780 steps, takes every cell of the first pair. Further shapes are reports, and not run."
+    "ResNet(1,1,1,1) for ResNet-18: 4 × 4 cells, by Quick, and by the default fit at the corners. The published fit "
+    "has its full 780 steps in the first pair."
 )
 _SOME = "Networks are cut behind their first block and the last of each stage: 5 × 5 cells."
 _PUBLISHED = Where(fit="published")
@@ -65,7 +63,7 @@ _DEEPER = "mean accuracy where the sender's cut is at least as deep as the recei
 
 
 def _tell_small(which: str) -> tuple[str, ...]:
-    return (_FEW, f"The published fit, of its full 780 steps, joins the ends of the stages (4 × 4 cuts) of {which}.")
+    return (_FEW, f"The published fit has its full 780 steps at the ends of the stages (4 × 4 cuts) of {which}.")
 
 
 def _draw_maps(where: Where, *named: tuple[str, str, str], title: str = "") -> Panel:
@@ -110,7 +108,7 @@ def _claim_triangles() -> tuple[Claim, ...]:
         0.0,
         _TRIANGLE,
         "default",
-        "the paper states an order of the triangles and no distance: 20 pp were too strict",
+        "the paper states an order of the triangles, without a distance: 20 pp were too strict",
     )
     high = _claim_at_least(
         "at least 80 % of the cells of the lower triangle are within 10 pp of the receiver",
@@ -119,7 +117,7 @@ def _claim_triangles() -> tuple[Claim, ...]:
         80.0,
         _TRIANGLE,
         "default",
-        "“all layers in the lower triangle have high stitching accuracy” is a statement about those cells too",
+        "“all layers in the lower triangle have high stitching accuracy” is about those cells too",
         unit="%",
     )
     return higher, high, formerly(higher, higher.quantity, "the same to be at least 20 pp")
@@ -131,10 +129,7 @@ def _claim_diagonals(name: str) -> tuple[Claim, ...]:
     near, other = (ByDepth("near_difference", where, lower=True) for where in (same, _UNEQUAL))
     wide, reading = (
         "within one cut of the diagonal and on it",
-        (
-            "the diagonal is seen in the paper's pictures within a triangle: cells near it are compared with the lower "
-            "triangle's, the diagonal itself among them"
-        ),
+        ("cells near the diagonal, and on it, are compared with those of the lower triangle"),
     )
     above = _claim_at_least(
         f"accuracy {wide} is above that of the lower triangle: {name}",
@@ -193,7 +188,7 @@ _UNIFORM = Claim(
     0.0,
     paper="a rather uniform distribution",
     roles=_ROLES,
-    reading="“rather uniform” is said beside the trained matrices, and is compared with them",
+    reading="“rather uniform” is compared with the trained matrices",
 )
 _SERVED = _claim_at_least(
     "the best cell into early receiver cuts (depth at most 1/3) is above the best into late ones (at least 2/3)",
@@ -201,7 +196,7 @@ _SERVED = _claim_at_least(
     _compare_early(_SENDER),
     0.0,
     "only stitches into the early layers of the receiver have high accuracy",
-    reading="“only early receivers” says where a high accuracy is found, not that every early cell has one",
+    reading="“only early receivers” does not mean that every early cell has a high accuracy",
 )
 _BEFORE = Above("stitched", replace(_SENDER, receiver_depth=_EARLY), _SENDER)
 
@@ -254,12 +249,11 @@ STUDIES: tuple[Study, ...] = (
         (_draw_maps(Where(), *((name_of(a), name_of(a), f"another {name_of(a)}") for a in SHAPES)),),
         (
             *_ALWAYS,
-            "Within one cut is a distance in depth of at most the larger step of the two networks.",
+            "“Within one cut” is at most the larger step in depth of the two networks.",
             "Equal and unequal shapes are compared by the jackknife over the networks that are in both.",
         ),
         (
-            "Two of the 16 shapes, five networks each, at the ends of the stages: ResNet-18s in two circles, the "
-            "others in one, beside hernandez-2's unequal pairs.",
+            "Two of the 16 shapes, five networks each, at the ends of the stages, beside hernandez-2's unequal pairs.",
             _FEW,
             "The default fit alone.",
         ),
@@ -394,10 +388,8 @@ STUDIES: tuple[Study, ...] = (
         ),
         (
             *_EVERYWHERE,
-            "The mean squared error is given relative to the variance of the expected representation, on the first "
-            "1,024 score images: 0 is a copy, 1 no better than the mean.",
-            "Least squares stands beside the published copying: it is the exact minimum of the same error on the "
-            "images it is fitted to.",
+            "The error is divided by the variance of the expected representation: 0 is a copy, 1 the mean.",
+            "Least squares is the exact minimum of the error of the published copying, on the images of the fit.",
         ),
         (_FEW, "Cuts are the ends of the stages (4 × 4); published fits have their full 780 steps."),
     ),

@@ -93,20 +93,14 @@ TRIANGLE = Study(
     ),
     (
         "A question of ours about the paper's finding; stitches are the paper's.",
-        "Both networks are of one shape and differ in their seeds; there the paper finds the triangle weaker, beside a "
-        "diagonal. The first cut lies behind the first block, at 0.38 of the depth.",
-        "Stitches into earlier layers up-sample, so that they give no detail within a pixel of the sender; those into "
-        "later layers read every pixel.",
-        "Least squares is ridge regression, its penalty chosen by validation: nearly the minimum of the error that the "
-        "paper's copying descends on.",
-        "Functional latent alignment and penultimate match begin at least squares, rescaled to the receiver's spread, "
-        f"and take {STEPS:,} steps of 64 images at a rate that falls to zero. They are not followed to convergence, "
-        "and each seam has one stitch, so a difference below 2 pp could not have been decided.",
-        "The authors' own recipe, whose 780 steps take as long as all of these together, is left to hernandez-2 and "
-        "hernandez-copy.",
+        "Both networks are of one shape and differ in their seeds; there the paper finds the triangle weaker.",
+        "Least squares is ridge regression, its penalty chosen by validation.",
+        "Functional latent alignment and penultimate match begin at least squares, and "
+        f"take {STEPS:,} steps of 64 images. They are not followed to convergence.",
+        "The authors' own recipe is left to hernandez-2 and hernandez-copy.",
     ),
     (
-        "Of the shapes the one of one block a stage, and every block (4 × 4 cuts).",
+        "The shape with one block a stage, cut behind every block (4 × 4 cuts).",
         "Stitches are fitted and scored on 5,000 images each.",
     ),
 )

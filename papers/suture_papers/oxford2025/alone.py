@@ -134,8 +134,8 @@ ALONE = Study(
         ),
     ),
     (
-        "a question of ours about the paper's control; its networks and seams are the paper's",
-        "untrained networks are initialised anew, and the stitch is fitted to them on the true labels of all classes",
+        "a question of ours; its networks and seams are the paper's",
+        "the stitch between untrained networks is fitted on the true labels of all classes",
         f"the recipe has its full {_STEPS} steps on 10,000 images, at {SEAM} also {TIMES} times as many",
     ),
 )

@@ -56,10 +56,7 @@ def _report(statement: str, source: str, quantity: Quantity, fitted: str, **sett
 # --- 4.1: traits can be inherited -------------------------------------------------------------------------------------
 
 
-_BOTH_LABELS = (
-    "the paper does not say which labels fitted the stitch, and they decide the result: both are decided, for both "
-    "architectures"
-)
+_BOTH_LABELS = "the labels of the fit decide the result: both are decided, for both architectures"
 
 
 def claim_inherited(network: str, *, recovered: bool, cut: str = "") -> tuple[Claim, ...]:
@@ -110,8 +107,7 @@ def claim_one_set() -> Claim:
         ours=True,
         paper="“unable to correctly identify cars”, and “after sufficient training” able",
         roles=Roles("either set of labels", "test images, true labels"),
-        reading="the paper does not say which labels it used, so its two statements need one set that makes both true; "
-        "fitted on altered labels nothing could name a car, and fitted on true ones MLPs do",
+        reading="the paper does not state which labels it used, so one set has to make both statements true",
         counts=True,
     )
 
@@ -299,9 +295,8 @@ def _claim_gradual(where: Where, way: str, source: str, fitted: str) -> Claim:
         paper="gets progressively worse as the number of layers from A decreases",
         roles=ROLES[fitted],
         counts=True,
-        reading="an order alone is also that of a single jump, which is what 4.2 calls located; until 2026-11-26 the "
-        "steps of the mean over pairs counted, which is gradual even if each pair has one jump, at a cut of its own; "
-        "this was mended after the figures of these five pairs had been seen",
+        reading="a single jump has a perfect order too, so the largest step of a pair counts. This was changed after "
+        "the figures had been seen",
     )
 
 

@@ -44,12 +44,12 @@ from suture_papers.oxford2025.claims import (
 )
 from suture_papers.oxford2025.plans import DIGITS, SIMPLE
 
-_CONTROL = "the control of section 3, two untrained networks, is a study of its own: oxford-control"
+_CONTROL = "the control of section 3 is a study of its own: oxford-control"
 _SAMPLE = (
     "the paper's recipe for stitches has its full 87,500 steps, on 10,000 images; it is run at every cut of the first "
     "pair"
 )
-_WHOLE = "the paper's recipe for stitches has its full 87,500 steps, on 10,000 images; it is run with every pair"
+_WHOLE = "the paper's recipe has its full 87,500 steps, on 10,000 images, with every pair"
 _LINE = "cuts lie behind pool1, pool2 and the ReLU of fc1, fc2 and fc3"
 
 
@@ -118,7 +118,7 @@ STUDIES: tuple[Study, ...] = (
         partial(plans.plan_inherited, network="mlp", seams=plans.MIDDLE),
         claims.claim_inherited("mlp", recovered=False),
         (_draw_bars(_MLP, ON_CARS),),
-        ("the paper does not say which labels fit the stitch: both are run", _CONTROL),
+        ("stitches are fitted on both sets of labels", _CONTROL),
         (_WHOLE,),
     ),
     Study(
@@ -133,7 +133,7 @@ STUDIES: tuple[Study, ...] = (
             _draw_bars(_CNN, ON_CARS, "pool2", "1×1 convolution alone"),
         ),
         (
-            "the paper does not say which labels fit the stitch: both are run",
+            "stitches are fitted on both sets of labels",
             "beside the paper's stitch, a 1×1 convolution and a linear layer, a 1×1 convolution alone",
             _CONTROL,
         ),
@@ -154,8 +154,8 @@ STUDIES: tuple[Study, ...] = (
         tuple(_draw_trucks(f"cnn trucks in {layer}", f"trucks in {layer}") for layer in ("fc1", "fc2", "fc3")),
         (
             _LINE,
-            "two fits of the stitch: with trucks among the images, and without",
-            "“comparable” is read as more than half of the sender's truck accuracy; the other classes are reports",
+            "stitches are fitted with trucks among the images, and without",
+            "“comparable” is read as more than half of the sender's truck accuracy",
             _CONTROL,
         ),
         (_WHOLE,),
@@ -171,7 +171,7 @@ STUDIES: tuple[Study, ...] = (
         (_draw_trucks("cnn", "trained on everything → without trucks"),),
         (
             _LINE,
-            "two fits of the stitch: with trucks among the images, and without",
+            "stitches are fitted with trucks among the images, and without",
             _CONTROL,
         ),
         (_WHOLE,),
@@ -203,9 +203,8 @@ STUDIES: tuple[Study, ...] = (
         _draw_measures(DIGITS, ("narrow stitches", claims.NARROW), ("the stitch of high capacity", claims.WIDE)),
         (
             "measured on the first 10,000 test images at most; the batches of the gradient norm are of 4",
-            "noise has ε = 1e-3, 2,500 draws in antithetic pairs, each for all images, not for each batch; the largest "
-            "sharpness has ε = 0.05",
-            "the gradient norm of the whole loss and the largest sharpness (equation 3) stand beside them",
+            "noise has ε = 1e-3 and 2,500 draws in antithetic pairs; the largest sharpness has ε = 0.05",
+            "the gradient norm of the whole loss and the largest sharpness (equation 3) are measured too",
         ),
         ("1,000 test images", "the default fit alone"),
         tables=(TRIALS, COMPLEXITIES),
@@ -219,7 +218,7 @@ STUDIES: tuple[Study, ...] = (
         simplicity.claim_simplified(),
         _draw_measures(SIMPLE, ("stitched", "layer?.?")),
         (
-            "all eight blocks are cut; claims are of the ends of the four stages, the paper's cuts",
+            "all eight blocks are cut; claims use the paper's cuts, the ends of the four stages",
             "from scratch, for weights pretrained on ImageNet",
             "the wider the cut, the larger the stitch, whose parameters count in the gzip size",
         ),
@@ -318,12 +317,10 @@ STUDIES: tuple[Study, ...] = (
             for title, fit in (("default fit", "default"), ("the paper's recipe, 87,500 steps", "published"))
         ),
         (
-            "networks are initialised anew, and the stitch is fitted to them",
-            "fitted on the true labels of all classes",
-            "of a class counts the lesser of its own accuracy and that on all classes: a network that calls everything "
-            "a car knows all cars",
+            "networks are initialised anew; stitches are fitted on the true labels of all classes",
+            "the lesser of the accuracy on a class and on all classes counts",
         ),
-        (f"{_WHOLE}, but not for the stitch from Pool2 to the flattened vector of MNIST-CIFAR",),
+        (f"{_WHOLE}, except for the wide stitch of MNIST-CIFAR",),
     ),
     ALONE,
 )

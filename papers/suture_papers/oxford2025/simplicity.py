@@ -101,8 +101,8 @@ def claim_simplified() -> tuple[Claim, ...]:
             unit=unit,
             paper="“as we add more layers of the simpler model, the complexity of the stitched model decreases”",
             roles=roles,
-            reading="there is something to see only if the simple network is the simpler one by the same measure: else "
-            "the claim is not measured; “decreases” is said of every step, not of a slope",
+            reading="not measured unless the simple network is the simpler one by the same measure; every step has to "
+            "decrease, not the slope alone",
         )
         made += [falls, formerly(falls, Slope("value", four, along="sender_depth"), f"{words}: slope over the cuts")]
         every = Trend("value", eight, along="sender_depth")

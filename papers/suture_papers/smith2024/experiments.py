@@ -40,8 +40,8 @@ OWN = Roles(
     "the receiver, on its own test images",
 )
 KINDS = tuple(plans.COLOURS)
-POOLED = "The cut before the linear layer is behind the average pooling, where the paper's stitch has its BatchNorms."
-SHIFTS = "The 10 % of jitter is read as a shift of each channel by up to 25.5 of 255."
+POOLED = "The cut before the linear layer is behind the average pooling."
+SHIFTS = "The 10 % of jitter is a shift of each channel by up to 25.5 of 255."
 SCALE = "The scale of the noise, which is not given, is 0.1."
 SEVERAL = ("Sender and receiver are of different seeds.", POOLED, SHIFTS)
 RANK = Where(COMPLEXITIES, measure="numerical rank")
@@ -118,7 +118,7 @@ _COMPATIBLE = Study(
         draw_lines("stitched", "accuracy on Correlated", Where(), baseline=True),
         draw_lines("penalty", "penalty [pp]", Where(), 0.0),
     ),
-    (*SEVERAL, "At every cut is said of the means over pairs, as in the paper."),
+    (*SEVERAL, "“At every cut” concerns the means over pairs, as in the paper."),
     tell_small("at every cut of every pair"),
     roles=CORRELATED,
 )
@@ -133,12 +133,11 @@ _RANKS = Study(
     (draw_lines("value", "numerical rank", RANK),),
     (
         *SEVERAL,
-        "The difference is in standard deviations over pairs, those of both kinds pooled, and its interval is that of "
-        "the noncentral t, since five pairs tell little about a standard deviation.",
+        "The difference is in pooled standard deviations over pairs; its interval is that of the noncentral t.",
         "The rank is of all features; the authors' code draws 8,000 at random.",
-        "The ranks of a network stitched to itself, of noise and of VGG19 (C5b, C6b) are reports, and not run.",
+        "The ranks of C5b and C6b are reports, and not run.",
     ),
-    ("Stitches are fitted on 10,000 images; the rank is over 10,000 test images. Default fit alone.",),
+    ("Stitches are fitted on 10,000 images, the rank is over 10,000 test images. The default fit alone.",),
     tables=(TRIALS, COMPLEXITIES),
 )
 
@@ -302,7 +301,7 @@ _TO_ITSELF = Study(
         draw_lines("penalty", "penalty [pp]", _ITSELF, 0.0, kinds=("digit",), title="Digit"),
         draw_lines("penalty", "penalty [pp]", _ITSELF, 0.0, title="all four"),
     ),
-    (POOLED, SHIFTS, "The very same network is on both sides; the paper does not say whether its two have one seed."),
+    (POOLED, SHIFTS, "The very same network is on both sides."),
     tell_small("at every cut of every Digit network"),
     roles=CORRELATED,
     weak=("resnet18 *",),
@@ -424,10 +423,9 @@ _VGG = Study(
     (
         SCALE,
         "The cut before classifier.0 is behind the pooling, as a map of one pixel.",
-        "Three networks decide, as in the paper; standard deviations are compared by their F interval, which is wide.",
-        "Stitches of other seeds have other noise too; the paper found either to vary alike.",
-        "The range over stitches is by the default fit, a mean over three networks; the paper's is by its own recipe "
-        "and of its worst network.",
+        "Three networks decide, as in the paper; standard deviations are compared by their F interval.",
+        "Stitches of other seeds have other noise too.",
+        "The range over stitches is a mean over three networks, by the default fit; the paper's is of its worst.",
     ),
     tell_small("before features.2 of every network", f"{EPOCHS} epochs of 10,000 images"),
     roles=OWN,

@@ -209,7 +209,7 @@ def test_the_page_can_be_made_of_the_table_alone(run: Run, trained: Store, tmp_p
     first = table[table["name"] == "small"]["accuracy"]
     mean, low, high = (f"{100 * value:.1f}" for value in (first.mean(), first.min(), first.max()))
     assert f"| small | `{NET}` | mnist, 300 images | digits, 15 epochs | 2 | {mean} ({low}–{high}) |" in page
-    assert "- small: width 2 for 16" in page
+    assert "| small | width 2 for 16 |" in page
     assert "## On other test images" in page
     assert "Not trained" not in page
 
@@ -218,7 +218,7 @@ def test_the_page_says_what_is_missing(trained: Store) -> None:
     table = inventory.gather(trained, ENTRIES)
     page = zoo_page.page(table, (*ENTRIES, replace(ENTRIES[0], name="other", seeds=(2, 5))))
     assert "2 of the networks that the experiments need are not in the table." in page
-    assert "- other: seeds 2, 5" in page
+    assert "| other | 2, 5 |" in page
 
 
 def row(**settings: Any) -> dict[str, Any]:
@@ -339,8 +339,8 @@ def test_a_network_trained_twice_counts_once_and_seconds_are_the_processors() ->
     gpu = row(key="a", accuracy=0.7, device="cuda", seconds=3.0)
     both = zoo_page.page(table_of(gpu, row(key="a", accuracy=0.8, seconds=123.0)))
     assert "| 1 | 80.0 | 3 80.0 | 123 | 1,000 | 5 |" in both
-    assert "1 network: " in both
-    assert "1 of them on both, and counted with both; their accuracies differ by up to 10.0." in both
+    assert "1 network was trained." in both
+    assert "Trained on both a CPU and a GPU, and counted with each: 1; their accuracies differ by up to 10.0." in both
     planned = Entry("n", "zoo:cnn,dense=4", "cifar10", "oxford-small", (0,), ())
     assert f"| ≈ {planned.seconds:,.0f} |" in zoo_page.page(table_of(gpu), [planned])
 

@@ -24,7 +24,6 @@ from suture_papers.base.claims import (
     NOT_MEASURED,
     NOT_REPRODUCED,
     POWER,
-    READ_SINCE,
     REPORTED,
     STITCHES,
     Claim,
@@ -52,69 +51,60 @@ _HEADS = (
 )
 
 RULES = f"""\
-Every claim is one quantity with one threshold, and a program decides it.
+Every claim is one quantity with one threshold, and a program decides it. The [terms](../concepts.md) are those of the
+instrument.
 
-- **The unit is a trained network**, and not a pair of them: five networks in all ordered pairs are five units.
-  Whatever a claim says of several cuts or images is first made one number of each pair; the figure is the mean of
-  these numbers. Its 95 % interval is the jackknife's over networks (without each network in turn, and every pair that
-  it is in). Groups of pairs that have no network in common are units themselves. Fewer than {ENOUGH} units decide
-  nothing, however many test images there are ({LEAST} where the paper has {LEAST}, and for what is exact algebra).
-  Ratios of standard deviations have an F interval, differences counted in standard deviations one by the noncentral
-  t.
-- **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
-  on the other side. **Undecided**: it straddles the threshold, or there are too few networks; then the page says how
-  many new ones would decide it in {POWER:.0%} of cases, if they differ as those that were measured do.
-- **Two verdicts.** *By the paper's recipe* reads its published fit, at the length that the paper states and with at
-  least {ENOUGH} pairs; *when converged* reads the fit that went on until it had converged. Both are findings, and only
-  the first is the paper's. A recipe that was cut short gives a figure and never a verdict. Either kind shares its 5 %
-  among itself.
-- **Looks.** Who adds networks until a claim is decided is wrong in 5.5 % of cases a side, after 5, 8 and 12 networks.
-  So a claim is looked at once, or at {", ".join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} networks if that was declared
-  before the first look, each time with 97.8 % intervals, which together are wrong in 2.5 %.
-- **Counted.** A fit into a network that never learned a class either finds a way to it or does not, so the pairs'
-  numbers are 0 or far from it, and an interval by t means nothing: if one pair in five finds the class, five pairs are
-  all at 0 in 33 % of cases. Such a claim is decided by the number of pairs it holds of: reproduced if by an exact
-  interval it holds of at least two thirds of pairs, not reproduced if of fewer. One pair that names a class refutes
-  nothing and five do; five that do not name it prove nothing.
-- **"At every cut"** is a statement about the cut whose mean is worst: reproduced if the interval of every cut lies on
-  the claimed side, not reproduced if that of some cut, corrected for their number (Bonferroni), lies on the other.
-  **"At some cut"** is the same of the best. The two ends of the interval that is shown may be of different cuts, so it
-  need not be centred on the figure.
+- **The unit is a trained network**, not a pair: five networks in all ordered pairs are five units. Each pair gives one
+  number, and the figure is their mean. Its 95 % interval is the jackknife's over networks. Groups of pairs without a
+  common network are units themselves. Fewer than {ENOUGH} units decide nothing ({LEAST} where the paper has {LEAST},
+  and for exact algebra). Ratios of standard deviations have an F interval, differences counted in standard deviations
+  one by the noncentral t.
+- **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: all of it lies on
+  the other side. **Undecided**: it straddles the threshold, or there are too few networks. The page then gives the
+  number of new networks that would decide it in {POWER:.0%} of cases.
+- **Two verdicts.** *By the paper's recipe* reads the published fit, at the length that the paper states and with at
+  least {ENOUGH} pairs. *When converged* reads the fit that continued until it had converged. A recipe that was cut
+  short gives a figure without a verdict.
+- **Several claims of one experiment** share the 5 % by Holm's method, separately for each kind of verdict. An interval
+  that is not one of 95 % names its level.
+- **Looks.** Whoever adds networks until a claim is decided is wrong in 5.5 % of cases a side, after 5, 8 and 12
+  networks. So a claim is looked at once, or at {", ".join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} networks if that was
+  declared before the first look. Each look then has a 97.8 % interval; together they are wrong in 2.5 %.
+- **Counted.** A fit into a network that never learned a class either finds a way to it or does not. So the pairs'
+  numbers are 0 or far from it, and an interval by t means nothing. Such a claim is decided by the number of pairs of
+  which it holds, by an exact interval: reproduced if at least two thirds, not reproduced if fewer.
+- **"At every cut"** concerns the cut whose mean is worst. It is reproduced if the interval of every cut lies on the
+  claimed side. It is not reproduced if that of some cut, corrected for their number (Bonferroni), lies on the other.
+  **"At some cut"** concerns the best. The two ends of an interval can come from different cuts, so the figure need not
+  lie in the middle.
 - **Equivalence** ("either way") is shown by two one-sided tests at every cut, and refused by a correction for twice
   their number.
-- **Several claims of one experiment** share the 5 % by Holm's method: where an interval is not one of 95 %, it says so.
-- A figure **within {NEAR:g} pp** of its threshold decides only if all fits that it reads had converged and each seam
-  has {STITCHES} stitches, of which the one with the least validation loss counts. If only an end of its interval is
-  within {NEAR:g} pp, all fits must have converged. Fits that never say whether they have converged, as the papers'
-  recipes and closed forms, are stitched once.
+- **Near the threshold.** A figure within {NEAR:g} pp of its threshold decides only if all its fits had converged and
+  each seam has {STITCHES} stitches. The stitch with the least validation loss counts. If only an end of the interval is
+  within {NEAR:g} pp, all fits must have converged. The papers' recipes and closed forms never report convergence, and
+  are stitched once.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
-- **The share of pairs** of which a claim holds by themselves stands beside the mean, with an exact interval, for as
-  many cases as there are networks, or half as many if networks are on both sides (Clopper & Pearson). Five disjoint
-  pairs of five give 48 to 100 %, all pairs of five networks 23 to 100 %: five networks miss a behaviour of one network
-  in six in 40 % of cases, and *reproduced* does not exclude it.
+- **The share of pairs** of which a claim holds stands beside the mean, with an exact interval (Clopper & Pearson). It
+  has as many cases as there are networks, or half as many if networks are on both sides. Five networks miss a behaviour
+  of one network in six in 40 % of cases.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
-- **‡** marks a sentence that is read otherwise than in the first ledger; its experiment's page says why, and the old
-  reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
-  seen, and before any trial of the networks that decide them, whose seeds begin at 10. One was mended later, after its
-  figures had been seen, and so explores more than it tests: [oxford-4.3a](oxford-4.3a.md).
-- A **report** has no threshold and no verdict; its figure is shown.
-- An experiment has the verdict of its worst claim: not reproduced before undecided before not measured before
+- **‡** marks a claim with a changed reading. The experiment's page gives the reason, and the old reading is a report
+  beside it. Readings were changed after earlier networks had been seen, and before any trial of the networks that
+  decide them. One was changed later, after its figures had been seen: [oxford-4.3a](oxford-4.3a.md).
+- A **report** has a figure, but neither threshold nor verdict.
+- **An experiment** has the verdict of its worst claim: not reproduced before undecided before not measured before
   reproduced.
-- *All alike*: every pair gave the same number, so that there is no spread to make an interval of. If it is a share of
-  images, its interval is the exact one of one network's images; if not, pairs are counted. Only of algebra, which no
-  other network can change, does the number decide by itself. It is said of one end if it is that of such a cut.
-- Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
-- **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
-  failed, or figures by an older version of a part (the fit, the cuts …), which are shown and decide nothing, unless
-  verdicts by that version [stand](versions.md). Intervals of the oldest take pairs for units.
+- *All alike*: every pair gave the same number, so there is no spread to make an interval of. A share of images then has
+  the exact interval of one network's images. Otherwise pairs are counted. Only of exact algebra does the number decide
+  by itself.
+- Intervals of accuracies are not cut at 0 and 100 %; those of correlations are at −1 and 1.
+- **Not run**: an experiment without a table. **Not measured**: a claim without a figure in its table, with failed
+  trials, or with figures by an older version of a part. Those are shown and decide nothing, unless verdicts by that
+  version [stand](versions.md). Intervals of the oldest take pairs for units.
 
 Each verdict is wrong in at most 2.5 % of cases if the claim lies exactly on its threshold and the networks' numbers are
-normal; what these rules get wrong was simulated, also for others, by `python benchmarks/decisions.py`:
-[rates](../over-networks.md#error-rates).
-
-The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
-worse. The *sender* gives the first layers, the *receiver* the last."""
+normal. `python benchmarks/decisions.py` simulates the error [rates](../over-networks.md#error-rates) of these rules."""
 
 
 def page(results: Results, studies: Sequence[Study], networks: pd.DataFrame | None = None) -> str:
@@ -126,10 +116,9 @@ def page(results: Results, studies: Sequence[Study], networks: pd.DataFrame | No
     decided = {study.id: _decided(study, results) for study in studies}
     parts = [
         "# The papers' claims",
-        f"Made by `{COMMAND}`; do not edit by hand. Four papers about model stitching, their experiments run again at "
-        "small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). A paper's "
-        "page has its experiments, each with the claim that decides it; an experiment's page has all its claims, what "
-        "it asks, its figure, and what differs from the paper.",
+        f"Made by `{COMMAND}`; do not edit by hand. The experiments of four papers about model stitching are run again "
+        "at small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). Each "
+        "paper's page lists its experiments and the claim that decides each. An experiment's page has all its claims.",
         _short(studies, decided),
         _took(results, networks),
         _versions(results),
@@ -211,7 +200,7 @@ def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
         of = [f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict]]
         cut = sum(recipe == REPORTED for _, recipe in twins)
         said += f" By the papers' own recipes at the length they state: {', '.join(of) or 'none'}"
-        said += f"; of {cut} there is a figure by a recipe that was cut short." if cut else "."
+        said += f". Of {cut} there is a figure by a recipe that was cut short." if cut else "."
     return said + "\n\n" + grid(heads, lines, right=range(1, len(heads)))
 
 
@@ -236,7 +225,7 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
     said += f", of which {repeats} repeat another of an equal sender" if repeats else ""
     failed = int((once["status"] == "failed").sum())
     said += f", of which {failed} failed" if failed else ""
-    said += "; what experiments have in common is measured, and counted, once."
+    said += "; shared trials are counted once."
     if networks is not None:
         own = networks[networks["own"].astype(bool) & networks["until"].isna()]
         own = own.sort_values("device", key=lambda devices: devices != "cpu", kind="stable").drop_duplicates("key")
@@ -244,7 +233,7 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
             f"{len(rows)} on {'a GPU' if device == 'cuda' else 'one core'} in {clock(float(rows['seconds'].sum()))}"
             for device, rows in own.groupby("device", sort=True)
         ]
-        said += f" {len(own)} networks were trained, each counted once wherever it was: {' and '.join(kinds)}."
+        said += f" {len(own)} networks were trained: {' and '.join(kinds)}."
     return said
 
 
@@ -282,8 +271,7 @@ def _tally(made: tuple[Decided, ...]) -> str:
 
 def _differs(study: Study) -> list[str]:
     """Describe the differences from the paper, in sentences."""
-    needs = [f"needs {study.needs}"] if study.needs else []
-    said = [*needs, *study.deviations, *study.small, *_networks(study)]
+    said = [*study.deviations, *study.small, *_networks(study)]
     return list(map(_sentence, said))
 
 
@@ -294,7 +282,7 @@ def _sentence(words: str) -> str:
 def _networks(study: Study) -> list[str]:
     """Describe the differences of the ledger's networks that the study asks for."""
     said = dict.fromkeys(entry.deviation for entry in LEDGER if study.id in entry.experiments and entry.deviation)
-    return [f"networks: {' / '.join(said)}"] if said else []
+    return [f"networks: {one}" for one in said]
 
 
 def _block(study: Study, results: Results, drawn: bool) -> str:
@@ -306,8 +294,9 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
         shown.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
     else:
         one = _decisive(made)
-        said = f"{_statement(one.claim)}: {_ours(one) or 'no figure'} (threshold {threshold(one.claim) or 'none'})"
-        shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.**{_tally(made)} What decides: {said}.")
+        figure = f"{_figure(one)}{_share(one) if one.counted else ''}" or "no figure"
+        said = f"{_statement(one.claim)}. Measured: {figure} (threshold {threshold(one.claim) or 'none'})"
+        shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.**{_tally(made)} It rests on this claim: {said}.")
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
     parts = [grid(_HEADS, lines), _roles(study.claims), _of_networks(results[study.id])]
     if any(claim.ours for claim in study.claims):
@@ -324,12 +313,10 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
 
 
 def _roles(claims: Iterable[Claim]) -> str:
-    """Say which data fitted, scored and gave the baseline, once if all claims have the same."""
+    """Return a table of the data that fitted, scored and gave the baseline: a row for each kind of claim."""
     roles = dict.fromkeys(claim.roles for claim in claims)
-    said = [f"fitted on {one.fitted}; scored on {one.scored}; baseline: {one.baseline}" for one in roles]
-    if not said:
-        return ""
-    return "**Data.** Stitches are " + ". For other claims of this experiment: ".join(said) + "."
+    lines = [[one.fitted, one.scored, one.baseline] for one in roles]
+    return grid(["stitches are fitted on", "scored on", "baseline"], lines) if lines else ""
 
 
 # --- one claim --------------------------------------------------------------------------------------------------------
@@ -359,10 +346,10 @@ def _statement(claim: Claim) -> str:
 
 
 def _of_networks(result: Result | None) -> str:
-    """Say of which networks the figures are, by their names and seeds; cards of before do not know."""
+    """Return a table of the networks behind the figures and their seeds; cards of before do not know."""
     of = {} if result is None else result.card.get("of", {})
-    said = [f"{name} {', '.join(map(str, seeds))}" for name, seeds in of.items()]
-    return f"**Networks** (seeds). {'; '.join(said)}." if said else ""
+    lines = [[name, ", ".join(map(str, seeds))] for name, seeds in of.items()]
+    return grid(["networks", "seeds"], lines) if lines else ""
 
 
 def _figure(one: Decided) -> str:

@@ -70,10 +70,9 @@ def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequenc
     planned = {entry.name: entry for entry in entries}
     parts = [
         "# The trained networks",
-        f"Made by `{COMMAND}`; do not edit by hand. A row is a kind of network; accuracies are in %, on all test "
-        "images, the mean over the seeds and in brackets their range. Seconds are those that one seed keeps one core "
-        "busy, on a machine of two cores whose other core trains another: measured where a network was trained there, "
-        "with ≈ from the images a second in the ledger where it was not.",
+        f"Made by `{COMMAND}`; do not edit by hand. A row is a kind of network. Accuracies are in %, on all test "
+        "images: the mean over the seeds and in brackets their range. Seconds are those of one core per seed, while "
+        "the other core trains another network; with ≈ they are from the ledger's images a second.",
         _machines(table[table["own"]]),
         "## What had to be reached",
         _targets(own),
@@ -93,28 +92,34 @@ def _once(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _machines(own: pd.DataFrame) -> str:
-    """Say on which machines it was all trained."""
-    said = [
-        f"{len(rows)} on {'a GPU' if device == 'cuda' else device} ({processor}, torch {version}), "
-        f"{clock(float(rows[rows['until'].isna()]['seconds'].sum()))} of training"
+    """Return how many networks were trained, and a table of the machines that trained them."""
+    lines = [
+        [
+            f"{len(rows)}",
+            "GPU" if device == "cuda" else str(device),
+            str(processor),
+            str(version),
+            clock(float(rows[rows["until"].isna()]["seconds"].sum())),
+        ]
         for (device, processor, version), rows in own.groupby(["device", "processor", "torch"], sort=True)
     ]
+    machines = grid(["networks", "device", "processor", "torch", "training"], lines, right=(0,))
     twice = [rows for _, rows in own.groupby("key") if rows["device"].nunique() > 1]
     gaps = [rows.groupby("device")["accuracy"].mean().diff().abs().max() for rows in twice]
     count = own["key"].nunique()
-    told = f"{count} network{'' if count == 1 else 's'}: {'; '.join(said)}."
-    if not gaps:
-        return told
-    widest = f"their accuracies differ by up to {100 * max(gaps):.1f}"
-    return f"{told} {len(twice)} of them on both, and counted with both; {widest}."
+    told = f"{count} network{' was' if count == 1 else 's were'} trained."
+    if gaps:
+        widest = f"their accuracies differ by up to {100 * max(gaps):.1f}"
+        told += f" Trained on both a CPU and a GPU, and counted with each: {len(twice)}; {widest}."
+    return f"{told}\n\n{machines}"
 
 
 def _throughput(lines: Sequence[str]) -> list[str]:
     if not lines:
         return []
     about = (
-        "ResNet-18 at quarter width on 20,000 images of CIFAR-10, the same recipe for 4 epochs: a plain PyTorch loop "
-        "with a DataLoader (float32, torchvision's augmentation) and the loop of `suture train`, in turns, by "
+        "ResNet-18 at quarter width on 20,000 images of CIFAR-10, 4 epochs: a plain PyTorch loop (float32, DataLoader, "
+        "torchvision's augmentation) and `suture train`, in turns, by "
         "`python benchmarks/training_throughput.py CIFAR10 --out papers/results/small/throughput.txt`:"
     )
     return ["## Throughput of training", about, "```text\n" + "\n".join(lines) + "\n```"]
@@ -181,8 +186,8 @@ def _section(kind: str, own: pd.DataFrame, table: pd.DataFrame, planned: Mapping
         if deviation:
             deviations.setdefault(deviation, {})[name] = None
     if deviations:
-        parts.append("Deviations from the papers:")
-        parts.append("\n".join(f"- {', '.join(names)}: {deviation}" for deviation, names in deviations.items()))
+        differ = [[", ".join(names), deviation] for deviation, names in deviations.items()]
+        parts.append(grid(["names", "differs from the paper"], differ))
     if kind in ("resnet", "myrtle", "vit", "resnet164"):
         parts += _curves(rows)
     count = len(lines)
@@ -223,10 +228,9 @@ def _curves(rows: pd.DataFrame) -> Iterator[str]:
         losses = [float(loss) for loss in group.iloc[0]["losses"].split()]
         if len(losses) > 1:
             places = sorted({round(i * (len(losses) - 1) / 7) for i in range(8)})
-            lines.append(f"- {name}: " + ", ".join(f"{losses[place]:.3g} ({place + 1})" for place in places))
+            lines.append([str(name), ", ".join(f"{losses[place]:.3g} ({place + 1})" for place in places)])
     if lines:
-        yield "Training loss in nats (of epoch), first seed:"
-        yield "\n".join(lines)
+        yield grid(["name", "training loss in nats (of epoch), first seed"], lines)
 
 
 def _elsewhere(table: pd.DataFrame) -> list[str]:
@@ -247,9 +251,9 @@ def _missing(table: pd.DataFrame, entries: Sequence[Entry]) -> list[str]:
     if not lacking:
         return []
     count = sum(map(len, lacking.values()))
-    lines = [f"- {name}: seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for name, seeds in lacking.items()]
+    lines = [[name, ", ".join(map(str, seeds))] for name, seeds in lacking.items()]
     said = f"{count} of the networks that the experiments need are not in the table."
-    return ["## Not trained", said, fold("Which they are", "\n".join(lines))]
+    return ["## Not trained", said, fold("Networks and seeds", grid(["name", "seeds"], lines))]
 
 
 def _range(values: "pd.Series[float]") -> str:
