@@ -339,7 +339,8 @@ def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | N
     if isinstance(task, Classification | DenseClassification):
         ranges = [(int(known.min()), int(known.max())) for part in labels if len(known := part[part != IGNORED])]
         least = min((low for low, _ in ranges), default=0)
-        if len(ranges) == 2 and ranges[0][0] != ranges[1][0] and np.ptp(ranges[0]) == np.ptp(ranges[1]) > 0:
+        apart = len(ranges) == 2 and ranges[0][0] != ranges[1][0] and np.ptp(ranges[0]) == np.ptp(ranges[1]) > 0
+        if apart and least >= 0:  # negative ones are refused
             (low, high), (lower, higher) = ranges
             warnings.warn(
                 f"the labels to fit of {name!r} run from {low} to {high}, and those to score from {lower} to {higher}, "
