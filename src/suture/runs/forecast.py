@@ -37,8 +37,9 @@ from suture.runs.store.store import TRIALS, Store
 from suture.runs.timing import time_trials
 
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
-#: a convolution, with torch 2.13 for the CPU.
-PROCESS = 500 * 10**6
+#: a convolution, with torch 2.13 for the CPU; transformers and timm add 150 MB.
+PROCESS = 650 * 10**6
+MADE = 1.3  #: times a network's weights that are held after it was made: 1.2 to 1.3 of BERT-base and ViT-B
 RECORD = 10_000  #: bytes of a trial's record on disk
 
 _LIVE = 3  #: tensors of the largest size that exist at once in a forward pass: what comes, goes, and lies between
@@ -204,7 +205,7 @@ def forecast(
 def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
     """Return the memory of trials; activations over ``disk``, the budget for them, are held in RAM."""
     networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
-    process = PROCESS + sum(_weight(network.whole()) for network in networks.values())
+    process = PROCESS + int(MADE * sum(_weight(network.whole()) for network in networks.values()))
     driver = process + sum(s.images.nbytes for s in _samples_of(trials) if not is_mapped(s.images))
     peaks = [_peak(trial, disk) for trial in trials]
     if not peaks:
