@@ -150,7 +150,7 @@ def test_errors_name_options_and_not_arguments(run: Run) -> None:
         ("give fewer images, 10 samples at most, or samples_as='flattened'", "or --samples-as flattened"),
         ("give margin= in nats", "give --margin in nats"),
         ("give both names of each seam, at=[(sender cut, receiver cut)]", "--at SENDER_CUT:RECEIVER_CUT"),
-        ("give fewer fit samples (data.limited(fit=…))", "(--fit-samples N)"),
+        ("give fewer samples (data.limited(fit=…, score=…))", "(--fit-samples N, --score-samples N)"),
     ):
         assert here in in_options(in_python)
         assert "=" not in in_options(in_python)

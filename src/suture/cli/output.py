@@ -31,7 +31,7 @@ _OPTIONS = {
     "use Unchanged()": "choose a recipe that leaves samples as they are, such as digits",
     "samples_as='flattened'": "--samples-as flattened",
     "(Relabelled(…, everywhere=True)), or leave out on=": "(relabelled,…,everywhere=True), or none",
-    "data.limited(fit=…)": "--fit-samples N",
+    "data.limited(fit=…, score=…)": "--fit-samples N, --score-samples N",
     "give a store=": "give --out FOLDER",
     "say trust=True": "say --trust",
     "; those that are no result of training can be named: constants=(…)": "; register buffers that are no result of "

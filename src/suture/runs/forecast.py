@@ -76,8 +76,8 @@ class Memory:
             raise RunnerError(
                 f"the largest trial, {self.largest}, needs about {in_words(self.of(1))} of RAM with one worker "
                 f"({in_words(self.peak)} for itself, {in_words(self.driver)} for the process with networks and "
-                f"images), and the budget is {in_words(budget)}; give fewer fit samples (data.limited(fit=…)), a later "
-                "cut, or a larger budget"
+                f"images), and the budget is {in_words(budget)}; give fewer samples (data.limited(fit=…, score=…)), a "
+                "later cut, or a larger budget"
             )
         return max(1, (budget - self.driver) // (self.worker + self.peak))
 
@@ -244,6 +244,7 @@ def _peak(trial: Trial, disk: int | None) -> int:
     fast = any(isinstance(fit, Converged | Quick) for fit in fits)
 
     held = _weigh_stitch(family, *shapes) * _COPIES
+    held += 2 * 4 * prod(receiver.output_shape) * len(trial.score_data)  # scored outputs, and while they are joined
     if fast or len(trial.score_data) >= LEAST:
         held += _FUSED * _weight(receiver.after(trial.receiver_cut))
     kept = (need.nbytes for need in trial.needs if not need.is_recomputed)
