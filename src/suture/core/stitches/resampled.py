@@ -337,7 +337,8 @@ def _on_grid(tokens: Seen, maps: Seen) -> Seen:
     if tokens.kind != 2 or maps.kind != 3:
         return tokens
     patches, pixels = tokens.height * tokens.width, maps.height * maps.width
-    if tokens.is_guess and patches + tokens.prefix - pixels in (0, 1):
-        return Seen(2, tokens.channels, maps.height, maps.width, patches + tokens.prefix - pixels)
+    extra = patches + tokens.prefix - pixels
+    if tokens.is_guess and extra in (0, 1):
+        return Seen(2, tokens.channels, maps.height, maps.width, extra)
     is_line = 1 in (maps.height, maps.width)
     return replace(tokens, height=maps.height, width=maps.width) if is_line and patches == pixels else tokens
