@@ -39,7 +39,7 @@ from suture.runs.timing import time_trials
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
 #: a convolution, with torch 2.13 for the CPU; transformers and timm add 150 MB.
 PROCESS = 650 * 10**6
-MADE = 1.3  #: times a network's weights that are held after it was made: 1.2 to 1.3 of BERT-base and ViT-B
+MADE = 1.5  #: times a network's weights that are held after it was made: 1.4 to 1.5 of BERT-base and ViT-B
 RECORD = 10_000  #: bytes of a trial's record on disk
 
 _LIVE = 3  #: tensors of the largest size that exist at once in a forward pass: what comes, goes, and lies between
