@@ -18,8 +18,6 @@ others. Its weights are kept in 16 bit, and everything is measured on these.
 
 import argparse
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,7 +163,7 @@ def describe(name: str, kind: str) -> dict[str, Any]:
 
 
 def carry() -> None:
-    """Score every autoencoder's latents through stitches from other networks, with controls; what is there stays."""
+    """Score every autoencoder's latents through stitches from other networks, with controls; keep scores that exist."""
     for owner, kind in MADE:
         for apart, reader in READ[owner].items():
             path = FOLDER / f"{owner}-{kind}-{apart}.parquet"
@@ -181,7 +179,7 @@ def carry() -> None:
 
 
 def carried() -> pd.DataFrame:
-    """Return all scores, with the kind of autoencoder and what sets the networks apart."""
+    """Return all scores, with the kind of autoencoder and the difference between the networks."""
     parts = []
     for owner, kind in MADE:
         for apart in READ[owner]:
@@ -276,9 +274,7 @@ def main() -> None:
         case "carry":
             carry()
         case "figure":
-            with tempfile.TemporaryDirectory() as elsewhere:
-                curves.save(figure(), Path(elsewhere) / "features")
-                shutil.copy(Path(elsewhere) / "features.png", given.folder / "kjv-features.png")
+            kjv.save_picture(figure(), given.folder / "kjv-features.png")
             print("\n".join(rows()))
 
 

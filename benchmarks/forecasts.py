@@ -27,17 +27,17 @@ CURVES = {
 
 
 def compare(name: str, data: Path) -> None:
-    """Print the range for a curve, and the seconds that it takes."""
+    """Print the range for a curve, and the seconds of the processor that it takes."""
     sender, receiver, cuts, fit = CURVES[name]
     images = load_data(data, sender.split("-")[0]).limited(fit=IMAGES, score=IMAGES)
     trials = suture.curve(load(sender, data), load(receiver, data), data=images, at=cuts, fit=fit)
-    begun = time.perf_counter()
+    begun = time.process_time()
     said = suture.forecast(trials, workers=1, timed=True).range
-    timing = time.perf_counter() - begun
+    timing = time.process_time() - begun
     assert said is not None
-    begun = time.perf_counter()
+    begun = time.process_time()
     suture.run(trials, on=suture.Local(workers=1), progress=Silent())
-    took = time.perf_counter() - begun
+    took = time.process_time() - begun
     print(
         f"{name}, {len(trials)} trials by {fit}: {clock(said[0])} to {clock(said[1])} (said within {timing:.1f} s), "
         f"took {clock(took)}, {'within' if said[0] <= took <= said[1] else 'outside'}",

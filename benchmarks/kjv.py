@@ -809,6 +809,13 @@ def draw_carried() -> Figure:
     return figure
 
 
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG alone."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        curves.save(figure, Path(elsewhere) / path.stem)
+        shutil.copy(Path(elsewhere) / path.name, path)
+
+
 def draw(folder: Path) -> None:
     """Draw all tables, and write the page."""
     drawn = {
@@ -816,10 +823,8 @@ def draw(folder: Path) -> None:
         "matrix": heatmaps.matrix(read_table(read("matrix"))),
         "carried": draw_carried(),
     }
-    with tempfile.TemporaryDirectory() as elsewhere:
-        for name, figure in drawn.items():
-            curves.save(figure, Path(elsewhere) / name)
-            shutil.copy(Path(elsewhere) / f"{name}.png", folder / f"kjv-{name}.png")
+    for name, figure in drawn.items():
+        save_picture(figure, folder / f"kjv-{name}.png")
     PAGE.write_text(page(), encoding="utf-8")
 
 

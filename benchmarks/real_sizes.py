@@ -1,4 +1,4 @@
-"""Seams between networks of real size: the time, the memory and the disk that they take, and what was forecast.
+"""Seams between networks of real size: the time, the memory and the disk that they take, beside their forecast.
 
     python -m benchmarks.real_sizes run [--only PAIR …] [--samples N] [--part seam curve] [--device cuda]
     python -m benchmarks.real_sizes table
@@ -142,7 +142,7 @@ def sampled() -> Iterator[list[float]]:
 
 
 def work(name: str, part: str, samples: int, fit: str, folder: str, device: str) -> None:
-    """Do one measurement in this process; print what is known of it as JSON."""
+    """Do one measurement in this process; print its record as JSON."""
     torch.set_num_threads(1)
     make_sender, make_receiver, draw, cuts = PAIRS[name]
     data = draw(samples)
@@ -212,7 +212,7 @@ def _size(file: Path) -> int:
 
 
 def table() -> None:
-    """Print the kept records as a table for docs: the time of one sample, and of each fit on 10,000 samples."""
+    """Print the kept records as a table, with the forecast of both descents below each line."""
     heads = (
         "networks",
         "measured",
@@ -246,7 +246,7 @@ if __name__ == "__main__":
         else:
             added.add_argument("--only", nargs="+", choices=list(PAIRS), default=list(PAIRS), metavar="PAIR")
         added.add_argument("--part", choices=("seam", "curve"), default="seam")
-        added.add_argument("--samples", type=int, default=200)
+        added.add_argument("--samples", type=int, default=32)
         added.add_argument("--fit", default="least-squares")
         added.add_argument("--device", default="cpu")
     given = parser.parse_args()

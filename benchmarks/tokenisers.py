@@ -16,8 +16,6 @@ trained on the parts. A quarter of an hour of one core.
 
 import argparse
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -315,9 +313,7 @@ def main() -> None:
         case "stitch":
             tables.save(stitch(given.store), FOLDER / "stitched.parquet")
         case "figure":
-            with tempfile.TemporaryDirectory() as elsewhere:
-                curves.save(figure(), Path(elsewhere) / "alike")
-                shutil.copy(Path(elsewhere) / "alike.png", given.folder / "kjv-tokenisers.png")
+            kjv.save_picture(figure(), given.folder / "kjv-tokenisers.png")
             print("\n".join(rows()))
 
 

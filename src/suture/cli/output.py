@@ -118,7 +118,7 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
 
 
 def say_preview(table: Any) -> None:
-    """Print to standard error what a preview shows of a curve or a matrix, with a heading that says what it is."""
+    """Print a preview of a curve or a matrix to standard error, under a heading."""
     from suture.common.errors import DataError
     from suture.common.screen import Screen
     from suture.measurement.tables.curve import arrange_curve
