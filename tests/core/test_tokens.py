@@ -62,6 +62,8 @@ class Put(nn.Module):
             x = self.mix(torch.cat([more, x], 1))[:, 2:] * 2
         elif self.how == "reordered":
             x = torch.cat([more, x[:, self.order]], 1)
+        elif self.how == "rolled":
+            x = torch.cat([more, x], 1).roll(-2, 1)
         elif self.how == "two grids":
             x = torch.cat([more, x, 2 * x], 1)
         elif self.how == "split":
@@ -107,6 +109,7 @@ PLANTED = {
     "at the end": (lambda: Put("at the end"), (8, 16), {8: (0, (2, 4)), 10: (0, None)}),
     "by columns": (lambda: Put("by columns"), (8, 16), {8: (0, None)}),
     "reordered": (lambda: Put("reordered"), (8, 16), {8: (0, None), 10: None}),  # 10 may be 1 + 3 × 3: a guess
+    "rolled": (lambda: Put("rolled"), (8, 16), {8: (0, (2, 4)), 10: (0, None)}),
     "two grids": (lambda: Put("two grids"), (8, 16), {8: (0, (2, 4)), 18: (0, None)}),
 }
 

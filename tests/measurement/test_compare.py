@@ -171,6 +171,8 @@ def test_similarities_stand_beside_the_measurements_of_their_seams() -> None:
     np.testing.assert_allclose(own[own.control == "itself"]["linear_cka"], 1, atol=1e-6)
     assert own[own.control == "untrained sender"]["linear_cka"].isna().all()
     assert len(beside(suture.summary(measured), similar)) == len(suture.summary(measured))
+    with pytest.warns(UserWarning, match="compared on other/score and stitched networks on .*/score"):
+        beside(measured, similar.assign(score_data="other/score[:50]"))
     known = compare(a, b, data=few_digits(), by=indices.linear_cka, permutations=19)
     plain = beside(measured, known)[measured["control"] == ""].iloc[0]
     row = known[(known.sender_cut == plain.sender_cut) & (known.receiver_cut == plain.receiver_cut)].iloc[0]

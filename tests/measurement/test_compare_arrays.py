@@ -23,6 +23,9 @@ from trained import few_digits, hybrids
 random = np.random.default_rng(0)
 X = random.normal(size=(60, 8))
 Y = np.tanh(X @ random.normal(size=(8, 5))) + random.normal(size=(60, 5))
+TOKENS = random.normal(size=(60, 6, 4))
+UNEVEN = random.random((60, 6)) < 0.2  #: tokens that do not count
+UNEVEN[:, 0] = False
 ROTATION = np.linalg.qr(random.normal(size=(8, 8)))[0]
 BY = [
     indices.LinearCKA(debiased=True),
@@ -112,6 +115,18 @@ def test_independent_pairs_are_seldom_called_alike() -> None:
     assert min(ps) <= 0.05
 
 
+def test_tokens_left_out_are_left_out_of_the_first_rows_and_do_not_change_their_number() -> None:
+    z = random.normal(size=TOKENS.shape)
+    first = suture.compare(TOKENS, z, ignore=UNEVEN, samples_as="mean", samples=20, permutations=0)
+    alone = suture.compare(TOKENS[:20], z[:20], ignore=UNEVEN[:20], samples_as="mean", permutations=0)
+    assert first.equals(alone)
+    assert first["n"].item() == 20
+    each_token = suture.compare(TOKENS, z, ignore=UNEVEN, samples_as="pixels", permutations=0)
+    kept = [side[~UNEVEN] for side in (TOKENS, z)]
+    assert each_token["value"].item() == pytest.approx(suture.compare(*kept, permutations=0)["value"].item())
+    assert each_token["n"].item() == len(TOKENS)
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -145,7 +160,17 @@ def spoilt(value: float) -> np.ndarray:
         (X, Y, {"data": few_digits}, "data= is for networks"),
         (X, Y, {"cuts": "fc"}, "cuts= is for networks"),
         (X, Y, {"names": ("x", "x")}, "two different names"),
-        (X, Y, {"samples": 1}, "give two samples or more"),
+        (X, Y, {"samples": 1}, "samples=1: give 2 or more, or None"),
+        (X, Y, {"samples": -1}, "samples=-1: give 2 or more"),
+        (X, Y, {"samples": "10"}, "samples='10' is not a whole number"),
+        (X, Y, {"permutations": 19.5}, "permutations=19.5 is not a whole number"),
+        (X, Y, {"names": "ab"}, "names='ab' is a str; give two different names"),
+        (X, Y, {"ignore": [0]}, "ignore= names tokens, and no array has any"),
+        (TOKENS, TOKENS + 1, {"ignore": UNEVEN, "samples_as": "pixels"}, "give permutations=0"),
+        (
+            *(TOKENS, {"z": TOKENS + 1, "flat": X}),
+            *({"ignore": UNEVEN, "samples_as": "pixels", "permutations": 0}, r"y\['flat'\] has no tokens"),
+        ),
         (X[:3], Y[:3], {}, r"linear_cka\(debiased=True\) of 3 samples does not exist"),
         (X, Y, {"permutations": 5}, "give 19 or more"),
         (X, Y, {"by": "cka"}, "by='cka' is a str"),
@@ -195,7 +220,14 @@ def test_files_are_read_by_name_and_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", a=X.astype(object))
     for name in ("broken.npy", "broken.npz", "broken.safetensors"):
         (tmp_path / name).write_bytes(b"no such thing")
+    np.savez_compressed(tmp_path / "damaged.npz", x=X)
+    damaged = bytearray((tmp_path / "damaged.npz").read_bytes())
+    damaged[60] ^= 255
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    (tmp_path / "both.npz").with_name("several.npy").write_bytes((tmp_path / "both.npz").read_bytes())
+    (tmp_path / "v1.npy").with_name("single.npz").write_bytes((tmp_path / "v1.npy").read_bytes())
     wanted = {"v1.npy": {"v1": X}, "both.npz": {"one": X, "two": Y}, "s.safetensors": {"three": X}}
+    wanted |= {"single.npz": {"single": X}, "several.npy": wanted["both.npz"]}  # whatever their names promise
     for name, held in wanted.items():
         found = read_arrays(tmp_path / name)
         assert list(found) == list(held)
@@ -204,7 +236,9 @@ def test_files_are_read_by_name_and_never_unpickled(tmp_path: Path) -> None:
     for name, said in {
         "objects.npy": "objects.npy: it holds Python objects, which may run code",
         "objects.npz": "objects.npz: it holds Python objects",
-        "broken.npy": "cannot read .*broken.npy",
+        "broken.npy": "broken.npy: it is not a file of NumPy's",
+        "damaged.npz": "cannot read .*damaged.npz",
+        "pickles/gone.safetensors": "gone.safetensors: No such file",
         "broken.npz": "cannot read .*broken.npz",
         "broken.safetensors": "cannot read .*broken.safetensors",
         "gone.npy": "gone.npy: No such file",

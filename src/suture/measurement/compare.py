@@ -12,6 +12,7 @@ compared by the same lines. Each layer is prepared once an index, and what indic
 samples, a basis) once for all, if memory allows.
 """
 
+import warnings
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, overload
@@ -21,7 +22,7 @@ import torch
 
 from suture.common.errors import DataError
 from suture.common.seeds import undisturbed
-from suture.common.validation import check_kind
+from suture.common.validation import check_kind, check_whole
 from suture.measurement.indices import Index, LinearCKA, SamplesAs
 from suture.measurement.indices.base import check_choice
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 SAMPLES = 2000  #: images that networks are compared on if no number is given, or all that there are
 DEFAULT: tuple[Index, ...] = (LinearCKA(debiased=True),)
-_FEWEST = 19
+_FEWEST = 19  #: permutations: above all of them p is 1 / (19 + 1) = 0.05
 #: Controls whose sender and receiver are the trained networks that their names say.
 _TRAINED = ("", "itself", "shuffled pairs")
 
@@ -111,7 +112,7 @@ def compare(
     tokens) or every position and token (``pixels``): maps of unequal size are then pooled to the smaller, and other
     layers of unequal numbers of positions are not compared: the value is empty. ``ignore`` names tokens that do not
     count, besides those that a mask leaves out: their places, such as ``[0]``, or a mask that is true for them, bool
-    ``(tokens,)`` or ``(n, tokens)``; layers of other shapes stay whole. ``permutations`` is how many calibrate
+    ``(tokens,)`` or ``(n, tokens)``; layers that have no tokens stay whole. ``permutations`` is how many calibrate
     an index at least, 0 for none: sums over pairs of images take little time for them, any other index its own time
     for each.
 
@@ -126,7 +127,9 @@ def compare(
     """
     methods = _methods(by)
     check_choice("samples_as", samples_as, SamplesAs)
-    if permutations and permutations < _FEWEST:
+    if samples is not None and samples is not ... and check_whole("samples", samples) < 2:
+        raise DataError(f"samples={samples}: give 2 or more, or None for all that there are")
+    if check_whole("permutations", permutations) and permutations < _FEWEST:
         raise DataError(f"permutations={permutations}: give {_FEWEST} or more, below which no p is 0.05, or 0 for none")
     with undisturbed():
         if are_arrays(a, b):
@@ -140,6 +143,7 @@ def compare(
                 samples=None if samples is ... else samples,
                 samples_as=samples_as,
                 ignore=ignore,
+                permutations=permutations,
                 methods=methods,
                 device=device,
                 names=names,
@@ -194,7 +198,7 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
 
     For a calibrated index, these are the calibrated values. Empty if a seam was not compared, and for controls whose
     networks are not the trained ones. Raises ``DataError`` if one of the two is not such a table, if a seam has two
-    values of an index, or if a column is there already.
+    values of an index, or if a column is there already. Warns if the two are of different data.
     """
     check_columns(table)
     check_similarities(similarities)
@@ -202,6 +206,10 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     there = [name for name in names if name in table]
     if there:
         raise DataError(f"the table has a column {there[0]!r} already; give the table as it was measured")
+    compared, scored = ({str(name).partition("[")[0] for name in one["score_data"]} for one in (similarities, table))
+    if scored and not compared & (scored | {""}):  # arrays have none
+        names_of = [", ".join(sorted(each)) for each in (compared, scored)]
+        warnings.warn(f"layers were compared on {names_of[0]} and stitched networks on {names_of[1]}", stacklevel=2)
     known = similarities.groupby("index")["calibrated"].transform("count") > 0
     shown = similarities.assign(value=similarities["calibrated"].where(known, similarities["value"]))
     wide = shown.pivot(index=SEAM, columns="index", values="value")[names].reset_index()

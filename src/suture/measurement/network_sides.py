@@ -18,7 +18,16 @@ from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import positions
 from suture.measurement.scores.in_distribution import pool
-from suture.measurement.sides import Ignored, NamedLayers, check_sizes, have_room, leave_out, read_ignored
+from suture.measurement.sides import (
+    Ignored,
+    NamedLayers,
+    check_sizes,
+    check_uneven,
+    have_room,
+    is_uneven,
+    leave_out,
+    read_ignored,
+)
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
@@ -61,12 +70,12 @@ def sides_of_networks(
         )
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts, of)
     if ignore is not None:
-        _check_ignored(ignore, sides)
+        _check_ignored(ignore, sides, samples_as, permutations)
     for network, _, read in sides:
         network.check_samples(read)
         if (counted := _find_masked(read)) is not None:
             if samples_as == "pixels":
-                _check_tokens(sides, counted, permutations)
+                check_uneven(_without_tokens(sides, counted.shape[1]), permutations)
             elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts, _ in sides for cut in cuts):
                 _check_filled(methods)
     named = [{_name(network, cut): cut.shape for cut in cuts} for network, cuts, _ in sides]
@@ -82,6 +91,7 @@ def sides_of_networks(
             [cut.name for cut in cuts],
             [cut.depth for cut in cuts],
             [layers[Need(network, read, cut.index).key] for cut in cuts],
+            len(of),
         )
         for network, cuts, read in sides
     )
@@ -140,7 +150,7 @@ def _layers(
     }
 
 
-def _check_ignored(ignore: Ignored, sides: tuple[_Side, _Side]) -> None:
+def _check_ignored(ignore: Ignored, sides: tuple[_Side, _Side], samples_as: SamplesAs, permutations: int) -> None:
     """Raise ``DataError`` before anything is computed if tokens of a cut cannot be left out."""
     lengths = {(cut.shape[0], id(read)): read for _, cuts, read in sides for cut in cuts if len(cut.shape) == 2}
     if not lengths:
@@ -149,6 +159,8 @@ def _check_ignored(ignore: Ignored, sides: tuple[_Side, _Side]) -> None:
         there, counted = read_ignored(ignore, len(read), length), _find_masked(read)
         if counted is not None and counted.shape == there.shape and not bool((there & counted).any(1).all()):
             raise DataError("ignore= leaves no token of a text that its mask counts; leave some in")
+        if samples_as == "pixels" and is_uneven(there):
+            check_uneven(_without_tokens(sides, length), permutations)
 
 
 def _take(x: Tensor, counted: Tensor | None, samples_as: SamplesAs, ignore: Ignored) -> Tensor:
@@ -158,7 +170,7 @@ def _take(x: Tensor, counted: Tensor | None, samples_as: SamplesAs, ignore: Igno
     there = read_ignored(ignore, len(x), x.shape[1])
     if counted is None or counted.shape != there.shape:
         return leave_out("a cut", x, there, samples_as)
-    if bool((there == there[0]).all()):
+    if not is_uneven(there):
         return _take_counted(x[:, there[0].to(x.device)], counted[:, there[0]], samples_as)
     return _take_counted(x, counted & there, samples_as)
 
@@ -173,19 +185,9 @@ def _has_tokens(cut: Cut, counted: Tensor) -> bool:
     return len(cut.shape) == 2 and cut.shape[0] == counted.shape[1]
 
 
-def _check_tokens(sides: tuple[_Side, _Side], counted: Tensor, permutations: int) -> None:
-    """Raise ``DataError`` if tokens of texts of unequal length cannot be samples here."""
-    if permutations:
-        raise DataError(
-            "samples_as='pixels' has tokens of texts of unequal length, which cannot change places as chance would "
-            "have it: give permutations=0, or compare one vector a text, samples_as='mean' or 'last'"
-        )
-    for network, cuts, _ in sides:
-        for cut in cuts:
-            if not _has_tokens(cut, counted):
-                raise DataError(
-                    f"{_name(network, cut)} has no tokens, which samples_as='pixels' is to compare; leave it out"
-                )
+def _without_tokens(sides: tuple[_Side, _Side], tokens: int) -> list[str]:
+    """Return the cuts that do not have so many tokens."""
+    return [_name(network, cut) for network, cuts, _ in sides for cut in cuts if cut.shape[:-1] != (tokens,)]
 
 
 def _check_filled(methods: Sequence[Index]) -> None:

@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
 from zipfile import BadZipFile
+from zlib import error as ZlibError
 
 import numpy as np
 import torch
@@ -40,17 +41,16 @@ _REMEDY = "an array or tensor (n, features), or a mapping from names to such"
 
 @dataclass(frozen=True, eq=False)
 class NamedLayers:
-    """One side of a comparison: what it is called, and its layers, each with its name and its depth in (0, 1]."""
+    """One side of a comparison: what it is called, and its layers, each with its name and its depth in (0, 1].
+
+    ``images`` is the number of samples, before positions are told apart.
+    """
 
     name: str
     cuts: Sequence[str]
     depths: Sequence[float]
     layers: Sequence[Layer]
-
-    @property
-    def images(self) -> int:
-        """How many samples there are, before positions are told apart."""
-        return self.layers[0].images
+    images: int
 
 
 def check_sizes(
@@ -94,6 +94,7 @@ def sides_of_arrays(
     samples: int | None = None,
     samples_as: SamplesAs = "flattened",
     ignore: Ignored = None,
+    permutations: int = 0,
     methods: Sequence[Index] = (),
     device: str | None = None,
     names: tuple[str, str] | None = None,
@@ -103,10 +104,11 @@ def sides_of_arrays(
     Raises ``DataError`` naming the array that cannot be compared; see ``compare``.
     """
     names = ("x", "y") if names is None else names
+    check_kind("names", names, tuple | list, "two different names, such as ('x', 'y')")
     if len(names) != 2 or len(set(names)) < 2 or not all(isinstance(name, str) and name for name in names):
         raise DataError(f"names={names!r}: give two different names, such as ('x', 'y')")
-    read: dict[int, Layer] = {}  # by the array, so that what is compared with itself is prepared once
-    sides = []
+    read: dict[int, tuple[str, Tensor]] = {}  # by the array, so that what is compared with itself is prepared once
+    sides = []  # of copies, which keep the arrays: no other can take the place of one, and with it its ``id``
     for side, given in zip(names, (x, y), strict=True):
         arrays = dict(given) if isinstance(given, Mapping) else {side: given}  # a copy: some mappings read files
         if not arrays:
@@ -116,48 +118,62 @@ def sides_of_arrays(
             name = f"{side}[{key!r}]" if isinstance(given, Mapping) else side
             check_kind(name, array, np.ndarray | Tensor, "an array or tensor (n, features)")
             if id(array) not in read:
-                read[id(array)] = _read_layer(name, array, samples, samples_as, ignore)
+                read[id(array)] = (name, _read_array(name, array))
         sides.append(arrays)
-    first, *others = read.values()
-    for layer in others:
-        if layer.images != first.images:
-            raise DataError(
-                f"{layer.name} has {layer.images:,} rows and {first.name} {first.images:,}: give the same samples, in "
-                "the same order"
-            )
-    where = first.activations.device if device is None else find_device(device)
-    keeps = have_room([layer.samples for layer in read.values()], methods, {where})
+    (first, x), *others = read.values()
+    for other, z in others:
+        if len(z) != len(x):
+            raise DataError(f"{other} has {len(z):,} rows and {first} {len(x):,}: give the same samples, in order")
+    where = x.device if device is None else find_device(device)
+    layers = _layers(dict(read.values()), samples, samples_as, ignore, permutations)
+    keeps = have_room([layer.samples for layer in layers], methods, {where})
     made = {
         key: Layer(layer.name, layer.activations.to(where), samples_as, {} if keeps else None)
-        for key, layer in read.items()
+        for key, layer in zip(read, layers, strict=True)
     }
+    images = len(x[:samples])
     ours, theirs = (
         NamedLayers(
             name,
             [*arrays],
             [(place + 1) / len(arrays) for place in range(len(arrays))],
             [made[id(array)] for array in arrays.values()],
+            images,
         )
         for name, arrays in zip(names, sides, strict=True)
     )
     named = [{layer.name: layer.activations.shape[1:] for layer in side.layers} for side in (ours, theirs)]
-    check_sizes(methods, first.images, (named[0], named[1]), samples_as)
+    check_sizes(methods, layers[0].images, (named[0], named[1]), samples_as)
     return ours, theirs
 
 
-def _read_layer(name: str, array: Array, samples: int | None, samples_as: SamplesAs, ignore: Ignored) -> Layer:
+def _read_array(name: str, array: Array) -> Tensor:
     x = _to_tensor(name, array)
     if x.ndim < 2 or len(x) < 2:
         reshaped = f"{name}.reshape(-1, 1) for one feature" if x.ndim == 1 else "two rows or more"
         raise DataError(f"{name} is {tuple(x.shape)}, and arrays are (n, features): give {reshaped}")
-    x = x[:samples]
-    if ignore is not None and x.ndim == 3:
-        x = leave_out(name, x, read_ignored(ignore, len(x), x.shape[1]), samples_as)
-    layer = Layer(name, x, samples_as)
-    matrix = layer.matrix()
-    if bool((matrix == matrix[0]).all()):
-        raise DataError(f"{name} is constant: all its samples are the same, so no index can compare it; leave it out")
-    return layer
+    return x
+
+
+def _layers(
+    arrays: Mapping[str, Tensor], samples: int | None, samples_as: SamplesAs, ignore: Ignored, permutations: int
+) -> list[Layer]:
+    """Return the first samples of arrays as layers, without the tokens that do not count."""
+    if ignore is not None and not any(x.ndim == 3 for x in arrays.values()):
+        raise DataError("ignore= names tokens, and no array has any: those are (n, tokens, features); leave it out")
+    layers = []
+    for name, whole in arrays.items():
+        x = whole[:samples]
+        if ignore is not None and x.ndim == 3:
+            there = read_ignored(ignore, len(whole), x.shape[1])[: len(x)]
+            if samples_as == "pixels" and is_uneven(there):
+                check_uneven([other for other, z in arrays.items() if z.ndim != 3], permutations)
+            x = leave_out(name, x, there, samples_as)
+        layers.append(Layer(name, x, samples_as))
+        matrix = layers[-1].matrix()
+        if bool((matrix == matrix[0]).all()):
+            raise DataError(f"{name} is constant: all its samples are the same, so no index compares it; leave it out")
+    return layers
 
 
 def read_ignored(ignore: Ignored, samples: int, tokens: int) -> Tensor:
@@ -183,12 +199,28 @@ def read_ignored(ignore: Ignored, samples: int, tokens: int) -> Tensor:
     return there
 
 
+def is_uneven(there: Tensor) -> bool:
+    """Return whether samples keep different tokens, ``there`` being bool ``(n, tokens)``."""
+    return not bool((there == there[0]).all())
+
+
+def check_uneven(without: Sequence[str], permutations: int) -> None:
+    """Raise ``DataError`` if tokens cannot be samples where samples keep different ones: ``without`` has no tokens."""
+    if permutations:
+        raise DataError(
+            "samples_as='pixels' has tokens of texts of unequal length, which cannot change places as chance would "
+            "have it: give permutations=0, or compare one vector a text, samples_as='mean' or 'last'"
+        )
+    if without:
+        raise DataError(f"{without[0]} has no tokens, which samples_as='pixels' is to compare; leave it out")
+
+
 def leave_out(name: str, x: Tensor, there: Tensor, samples_as: SamplesAs) -> Tensor:
     """Return tokens ``(n, tokens, features)`` without those that do not count, each a sample if they are pixels.
 
     Raises ``DataError`` if samples keep different tokens, and are compared whole or by the first or last.
     """
-    if bool((there == there[0]).all()):
+    if not is_uneven(there):
         return x[:, there[0].to(x.device)]
     if samples_as == "pixels":
         return x[there.to(x.device)].unsqueeze(1)
@@ -220,20 +252,22 @@ def _to_tensor(name: str, array: Array) -> Tensor:
 def read_arrays(path: Path) -> dict[str, Array]:
     """Read the arrays of a ``.npy``, ``.npz`` or ``.safetensors`` file by name; nothing is unpickled.
 
-    The array of a ``.npy`` is called as its file. Raises ``DataError`` if the file is not there or cannot be read.
+    The array of a ``.npy`` is called as its file is. Raises ``DataError`` if the file is not there or cannot be read.
     """
     if path.suffix not in FILES:
         raise DataError(f"{path} has the suffix {path.suffix!r}: give a file that ends in {', '.join(FILES)}")
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
-        found = np.load(path, allow_pickle=False)
-        if path.suffix == ".npy":
+        found = np.load(path, allow_pickle=False)  # one array or several, whatever the file is called
+        if isinstance(found, np.ndarray):
             return {path.stem: found}
         with found:
             return {name: found[name] for name in found.files}
-    except (OSError, EOFError, ValueError, BadZipFile, SafetensorError) as error:
+    except (OSError, EOFError, ValueError, BadZipFile, ZlibError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        if "pickle" in why:
+        if isinstance(error, ValueError) and "Object arrays" in why:
             why = "it holds Python objects, which may run code when they are loaded; save numbers: np.save(path, x)"
+        elif isinstance(error, ValueError) and "allow_pickle" in why:  # so numpy calls whatever it does not know
+            why = "it is not a file of NumPy's; save numbers: np.save(path, x)"
         raise DataError(f"cannot read {path}: {why}") from error

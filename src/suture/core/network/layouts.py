@@ -126,6 +126,8 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return found
         if name in SHAPED:
             return _deal([factor for dim in dims for factor in dim], out.shape) or found
+        if name == "roll":
+            return self._roll(dims, args)
         if name == "cat":
             return self._join([x for x in args[0] if x.ndim == out.ndim], _place(args, 1)) or found
         if name in _SPLITS:
@@ -151,6 +153,18 @@ class Followed(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if x.shape[-back] == out.shape[-back] and not any(factor.of for factor in found[-back]):
                     found[-back] = self._of(x)[-back]
         return found
+
+    def _roll(self, dims: list[_Dim], args: Sequence[Any]) -> list[_Dim]:
+        """Return the dimensions of a tensor whose entries move around: tokens are no longer where they were.
+
+        Height and width stay axes, since rolls of windows are undone behind them.
+        """
+        asked = args[2] if len(args) > 2 else ()
+        rolled = {dim % len(dims) for dim in ([asked] if isinstance(asked, int) else asked)} or set(range(len(dims)))
+        return [
+            _dim(_size(dim), _Tokens(0, None)) if i in rolled and not _is_axis(dim) and _read(dim) else dim
+            for i, dim in enumerate(dims)
+        ]
 
     def _join(self, tensors: Sequence[Tensor], dim: int) -> list[_Dim]:
         """Return the dimensions of tensors that are joined: whatever comes before tokens on a grid is their prefix."""
