@@ -501,7 +501,7 @@ def test_language_models_on_the_command_line(folder, tmp_path, capsys, monkeypat
     assert main([*curve, "--out", str(tmp_path / "run")]) == 0
     assert main(["explain", str(tmp_path / "run")]) == 0
     assert main(["curve", one, two, "--data", "digits", "--at", "blocks.0"]) == 2
-    assert "does not run on preprocessed images" in capsys.readouterr().err
+    assert "does not run on inputs of shape" in capsys.readouterr().err
 
 
 def test_an_attack_on_pixels_is_refused():

@@ -497,7 +497,7 @@ def _check_indices(name: str, targets: Tensor, classes: Sequence[str], ignored: 
     if low < 0 or high >= len(classes):
         raise DataError(
             f"labels of {name!r} range from {low} to {high}; its {len(classes)} classes allow 0 to "
-            f"{len(classes) - 1}: name every class in classes, and leave out samples without a label"
+            f"{len(classes) - 1}: name every class in classes, let labels begin at 0, and leave out samples without one"
         )
 
 

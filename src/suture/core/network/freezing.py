@@ -442,8 +442,9 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str, before:
         three, *others = (_run_and_note(model, batch, states) for batch in batches)
     except Exception as error:
         shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
-        what = f"sequences of {shape[-1]} token ids" if is_text else f"preprocessed images of shape {shape}"
-        raise NetworkError(f"{name} does not run on {what}: {error}") from error
+        what = f"sequences of {shape[-1]} token ids" if is_text else f"inputs of shape {shape}"
+        resized = "" if is_text else "; if it takes other ones, give preprocess=Preprocess(size=…, channels=…)"
+        raise NetworkError(f"{name} does not run on {what}: {error}{resized}") from error
     for out, batch in zip((three, *others), batches, strict=True):
         _check_rows(out, len(batch), name)
     again, one, two, third = others if before is None else (before, *others)

@@ -406,8 +406,8 @@ class Network:
             )
         if shape != self.input_shape:
             raise DataError(
-                f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, which was cut for "
-                f"{self.input_shape}; make it with example=data.example, or let its preprocessing resize"
+                f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, whose example became "
+                f"{self.input_shape}; make it with example=data.example, or with Preprocess(size=…, channels=…)"
             )
         if are_token_ids(images):
             ids = content_of(images)

@@ -21,10 +21,14 @@ NEAR = 0.05  #: of the way from guessing to a perfect score: no better than gues
 FAR = 0.05  #: below what is expected, beside twice the standard error
 GAIN = 5.0  #: % of the way from guessing to a perfect score, or pp, that a stitch may gain
 _ACCURACY = "accuracy"
-_FED = {"next token": "its weights or its tokeniser may not be those that it was trained with"}
+_FED = {
+    "next token": (
+        "it may not be trained enough, or its weights or its tokeniser may not be those that it was trained with"
+    )
+}
 _CAUSE = (
-    "its preprocessing (0..255 for 0..1, mean and std), its weights or the order of its classes may not be those that "
-    "it was trained with"
+    "it may not be trained enough, or its preprocessing (0..255 for 0..1, mean and std), its weights or the order of "
+    "its classes may not be those that it was trained with"
 )
 
 

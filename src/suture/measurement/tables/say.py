@@ -134,7 +134,10 @@ def _say_needs(reading: Reading) -> Iterator[str]:
         of = f"{'either network' if len(tried) == 2 else names[tried[0]]}"
         yield f"Whether it needs the training of {of} is undecided."
         return
-    parts.append((works & ~known, "this is undecided"))
+    rest = works & ~known
+    unsure = [role for role in tried if (rest & ~yes[role] & ~no[role]).any()]
+    whose = f"whether it needs {names[unsure[0]]}'s training" if len(unsure) == 1 else "whose training it needs"
+    parts.append((rest, f"it is undecided {whose}"))
     text = "; ".join(f"{_place(reading, where, works)} {words}" for where, words in parts if where.any())
     yield f"{text[0].upper()}{text[1:]}."
 
@@ -205,8 +208,10 @@ def _answer_need(reading: Reading, role: Question) -> str:
     name = _bare_names(reading)[role == "receiver"]
     works = reading.count("works", YES)
     there = works & ~reading.are(role, UNASKED)
+    if reading.are(role, UNASKED).all():
+        return "" if not works.any() else f"Not measured: add the control '{CONTROL[role]}'."
     if not works.any():
-        return ""
+        return f"Left open, since it is not shown to work at any {reading.one}."
     if not there.any():
         return f"Not measured: add the control '{CONTROL[role]}'."
     yes, no = reading.count(role, YES) & works, reading.count(role, NO) & works
@@ -273,8 +278,8 @@ def say_trouble(reading: Reading) -> list[str]:
         near = reading.are(role, CLOSE) & (gain > 0) & (reading.behind(role).low > (reading.margin or 0))
         if near.any():
             said.append(
-                f"At {_some(reading, near, named_up_to=FEW)} the control '{CONTROL[role]}' had not converged; "
-                "fitted for longer it might catch up."
+                f"At {_some(reading, near, named_up_to=FEW)} the control '{CONTROL[role]}' was still gaining when its "
+                "fit ended; fitted for longer it might catch up."
             )
     fits = dict.fromkeys(fit for pair in reading.pairs if (fit := pair.never_known))
     behind = (reading.gather(lambda pair: pair.penalties().low) > (reading.margin or 0)) & reading.are("works", CLOSE)
