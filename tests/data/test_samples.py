@@ -87,7 +87,7 @@ def test_images_that_cannot_be_measured_on_are_refused(spoil: Callable[[Samples]
         (torch.zeros(11, dtype=torch.int64), r"shape \(11,\); its 12 samples need labels of shape \(12,\)"),
         (torch.zeros(12, 2, dtype=torch.int64), r"shape \(12, 2\)"),
         (torch.full((12,), 3), "range from 3 to 3; its 3 classes allow 0 to 2"),
-        (torch.full((12,), -1), "range from -1 to -1; .*leave out samples without a label"),
+        (torch.full((12,), -1), "range from -1 to -1; .*leave out samples without one"),
     ],
 )
 def test_labels_that_name_no_class_are_refused(labels: Tensor, says: str) -> None:

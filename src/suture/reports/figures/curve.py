@@ -419,7 +419,8 @@ def _line(axes: Axes, line: Line, number: int, covering: int) -> Artist:
 def say_marks(chart: Chart) -> Entries:
     """Return the legend entry of hollow points, if there are any."""
     lines = [line for measure in chart.measures for line in measure.lines]
-    point: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white", "color": "#666666"}
+    # a triangle, as controls are drawn: a ring would look like the mark of a no
+    point: dict[str, Any] = {"marker": "^", "markersize": 4.5, "markerfacecolor": "white", "color": "#666666"}
     entries: Entries = []
     if any(line.is_open.any() for line in lines):
         entries.append((Line2D([], [], linestyle="none", **point), OPEN))
