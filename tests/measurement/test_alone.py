@@ -17,6 +17,7 @@ from suture.common.errors import NetworkError
 from suture.fits import Quick
 from suture.measurement.scores.alone import find_doubts
 from suture.reports.html import read, render
+from suture.runs.progress import Silent
 from trained import digits
 
 RIGHT = Preprocess(mean=(0.3,), std=(0.35,))
@@ -57,7 +58,11 @@ def measured(b: Network, which: tuple = (controls.itself,)):
         (FORGOTTEN, None, "stitched to itself, B is more than 5 pp better than alone: its preprocessing"),
         (FORGOTTEN, 0.95, r"B alone is right on \d\d.\d% of the images, and 95.0% were expected: its preprocessing"),
         (FORGOTTEN, {"digits/score": 0.95}, "and 95.0% were expected"),
-        (BLIND, None, r"B alone is right on \d+.\d% of the images, near chance \(10.\d%\): its preprocessing"),
+        (
+            BLIND,
+            None,
+            r"B alone is right on \d+.\d% of the images, near chance \(10.\d%\), as untrained networks are: its",
+        ),
         (FORGOTTEN, 0, ""),
         (BLIND, 0.0, ""),
     ],
@@ -89,6 +94,23 @@ def test_a_measurement_says_so_first_and_keeps_it_in_its_notes(tmp_path):
     run(plan, store=tmp_path / "s")
     page = render(read(tmp_path / "s"))
     assert page.index("Warning: B alone is right on") < page.index("<h1")
+
+
+def test_a_warning_is_written_before_the_other_trials_are_waited_for():
+    class Noting(Silent):
+        said: tuple[str, ...] = ()
+
+        def warn(self, said):
+            self.said = (*self.said, said)
+
+        def done(self, what, error):
+            self.said = (*self.said, what)
+
+    noted = Noting()
+    fit = Quick(0)
+    run(curve(network("A"), network("B", BLIND), data=digits(), at=["1", "3"], fit=fit, controls=()), progress=noted)
+    first, *_ = [i for i, said in enumerate(noted.said) if said.startswith("Warning: B alone is right on ")]
+    assert first < noted.said.index("A → B at 3")
 
 
 def test_near_chance_depends_on_the_classes():

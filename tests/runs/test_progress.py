@@ -50,6 +50,15 @@ def follow(
     shown.end()
 
 
+def test_warnings_are_written_at_once_and_once(clock: Clock) -> None:
+    stream = io.StringIO()
+    lines, bar = Lines(stream), Bar(Console(file=stream, force_terminal=True, width=100))
+    for shown in (lines, bar, Silent()):
+        for said in ("Warning: [b]A is near chance.",) * 2:
+            AlsoLogged(shown).warn(said)
+    assert stream.getvalue().count("Warning: [b]A is near chance.") == 2
+
+
 def test_lines_come_at_most_every_ten_seconds_and_at_the_end(clock: Clock) -> None:
     stream = io.StringIO()
     follow(Lines(stream), clock, [4, 4, 4, 4, 4, 4], [GOOD] * 6)

@@ -59,6 +59,9 @@ class Progress:
     def updated(self, table: Callable[[], pd.DataFrame]) -> None:
         """Note that more is known; ``table()`` makes the table of it."""
 
+    def warn(self, said: str) -> None:
+        """Note a reason not to trust what is measured, as soon as it is known."""
+
     def end(self) -> None:
         """Note that all work has ended."""
 
@@ -108,6 +111,7 @@ class _Shown(Progress):
 
     def __init__(self) -> None:
         self.running: list[Running] = []
+        self._warned = set[str]()  # of several runs that are shown one after the other, such as a preview
         self._count(0, 0, "")
 
     def _count(self, total: int, done: int, noun: str) -> None:
@@ -144,6 +148,11 @@ class _Shown(Progress):
         else:
             self.running.remove(task)
             self._took.append(task.gone)
+
+    def _is_news(self, said: str) -> bool:
+        is_news = said not in self._warned
+        self._warned.add(said)
+        return is_news
 
     @property
     def gone(self) -> float:
@@ -223,6 +232,11 @@ class Lines(_Shown):
         while not ended.wait(self.quiet / 4):
             self.remind()
 
+    def warn(self, said: str) -> None:
+        """Write the warning, once."""
+        if self._is_news(said):
+            self._say(said, logging.WARNING)
+
     def _say_so_far(self) -> str:
         line = f"{self.finished}/{self._several(self.total)}, {clock(self.gone)} gone"
         left = self.left
@@ -282,6 +296,11 @@ class AlsoLogged(Progress):
         for one in self.both:
             one.updated(table)
 
+    def warn(self, said: str) -> None:
+        """Tell both of the warning."""
+        for one in self.both:
+            one.warn(said)
+
     def end(self) -> None:
         """End both."""
         for one in self.both:
@@ -315,6 +334,11 @@ class Bar(_Shown):
         if error is not None:
             self.console.print(_say_failure(what, error), markup=False, highlight=False, emoji=False, style="red")
         self.bar.update(self.task, completed=self.finished)
+
+    def warn(self, said: str) -> None:
+        """Write the warning above the bar, where it stays, once."""
+        if self._is_news(said):
+            self.console.print(visible(said), markup=False, highlight=False, emoji=False, style="yellow")
 
     def end(self) -> None:
         """Take the bar away."""

@@ -21,14 +21,10 @@ NEAR = 0.05  #: of the way from guessing to a perfect score: no better than gues
 FAR = 0.05  #: below what is expected, beside twice the standard error
 GAIN = 5.0  #: % of the way from guessing to a perfect score, or pp, that a stitch may gain
 _ACCURACY = "accuracy"
-_FED = {
-    "next token": (
-        "it may not be trained enough, or its weights or its tokeniser may not be those that it was trained with"
-    )
-}
+_FED = {"next token": "its weights or its tokeniser may not be those that it was trained with"}
 _CAUSE = (
-    "it may not be trained enough, or its preprocessing (0..255 for 0..1, mean and std), its weights or the order of "
-    "its classes may not be those that it was trained with"
+    "its preprocessing (0..255 for 0..1, mean and std), its weights or the order of its classes may not be those that "
+    "it was trained with"
 )
 
 
@@ -82,9 +78,10 @@ def _doubt(value: float, expected: float | None, alone: Mapping[str, Any]) -> It
     reached = (value - guess) * (1 if rises else -1)
     if (expected is None or not is_accuracy) and reached < NEAR * abs(float(rises) - guess):
         if is_accuracy:
-            yield f"is right on {value:.1%} of the {alone.get('of', 'image')}s, near chance ({guess:.1%})"
+            right = f"is right on {value:.1%} of the {alone.get('of', 'image')}s"
+            yield f"{right}, near chance ({guess:.1%}), as untrained networks are"
         else:
-            yield f"has {score} {value:.3f}, near that of guessing ({guess:.3f})"
+            yield f"has {score} {value:.3f}, near that of guessing ({guess:.3f}), as untrained networks have"
     if (
         is_accuracy
         and expected is not None

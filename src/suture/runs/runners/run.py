@@ -13,7 +13,6 @@ import pandas as pd
 
 from suture.common.constants import ACTIVATIONS
 from suture.common.errors import DataError, StoreError, SutureError
-from suture.common.visible import visible
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.core.stitched import At, Seam, check_networks
@@ -29,7 +28,7 @@ from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
 from suture.measurement.trials.plans import Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
-from suture.runs.progress import LOG, Progress, choose_bar
+from suture.runs.progress import Progress, choose_bar
 from suture.runs.runners.stored import StoredQueue, choose_runner, work_off
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner
 from suture.runs.store.store import TABLE, TRIALS, Store, settings_of, told_by
@@ -77,8 +76,7 @@ def run(
     work_off(work, runner, work.deepen if until_converged else lambda: False)
     work.clean()
     table = work.table()
-    for doubt in say_warnings(table):
-        LOG.warning("%s", visible(doubt))
+    work.warn(table)  # of what a store had already
     return in_short(table)
 
 
@@ -207,7 +205,13 @@ class Work(StoredQueue):
         """Keep a measurement, and show it."""
         super().keep(task, outcome)
         self._forget(task.key)
+        self.warn(table_of([(describe_trial(self.trials[task.key]), outcome.record)]))
         self.shown.updated(self.table)
+
+    def warn(self, table: pd.DataFrame) -> None:
+        """Say why networks are not to be trusted: after the first trial that shows it, before others are waited for."""
+        for doubt in say_warnings(table):
+            self.shown.warn(doubt)
 
     def _count_needs(self, trial: Trial) -> None:
         """Note which activations a trial needs: of which network and samples, and at which place of that."""
