@@ -50,7 +50,7 @@ BEFORE = "before"  #: the folder of results of an older version
 STANDING = {
     "Converged": (1, 2, 3)
 }  #: older versions of parts by which verdicts stand; docs/papers/versions.md says why
-OUTDATED = "by today's parts; the figure is of older ones"
+OUTDATED = "again; the figure is by an older version"
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip
 Labels = tuple[object, ...]

@@ -341,7 +341,7 @@ def _pages(chosen: Namespace, results: dict[str, Any]) -> dict[Path, str]:
             made[path] = paper_page(_template(path), paper, results, every)
         for study in every:
             path = folder / f"{study.id}.md"
-            made[path] = study_page(_template(path), study, results, drawn)
+            made[path] = study_page(_template(path), study, results, drawn, every)
     return made
 
 

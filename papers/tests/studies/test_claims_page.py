@@ -67,9 +67,9 @@ def cells(text: str, start: str) -> list[str]:
             "3.00 pp [0.52, 5.48], 3 pairs",
             "66.7 % [9.4, 99.2]",
             9,
-            "undecided: more than 100 networks",
+            "undecided (more than 100 networks are needed)",
         ),
-        ((1.0, 1.2), "1.10 pp, 2 pairs", "100.0 % [15.8, 100.0]", 6, "undecided: 3 networks decide, at least"),
+        ((1.0, 1.2), "1.10 pp, 2 pairs", "100.0 % [15.8, 100.0]", 6, "undecided (at least 3 networks are needed)"),
         ((-1.0, -1.2, -1.4), "−1.20 pp [−1.70, −0.70], 3 pairs", "100.0 % [29.2, 100.0]", 9, "**reproduced**"),
     ],
 )
@@ -261,7 +261,7 @@ def test_versions_are_told_where_there_are_several():
 
 
 OLD = min(STANDING["Converged"]) - 1  #: a version whose verdicts do not stand
-BY_OLD = "not measured by today's parts; the figure is of older ones"
+BY_OLD = "not measured again; the figure is by an older version"
 
 
 def test_a_figure_of_another_version_is_shown_and_decides_nothing() -> None:
