@@ -226,7 +226,7 @@ def _plan(part: Deferred, networks: Iterable[Network], study: Study, near: Colle
 
 
 def hash_prefixes(plan: Iterable[Trial]) -> dict[str, str]:
-    """Return by the key of each trial a hash of what its sender is up to its cut; empty for noise.
+    """Return by the key of each trial a hash of its sender up to its cut; empty for noise.
 
     Networks that differ behind a cut alone are one sender there: a network that learned something in one layer and the
     one that it started from. Trials keep the sender's own name and key.

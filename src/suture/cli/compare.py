@@ -142,7 +142,7 @@ def compare(chosen: Namespace) -> int:
 
 
 def _find_files(chosen: Namespace) -> list[Path]:
-    """Return the two files of arrays, none if two networks are named; refuse a mixture, and what one of them lacks."""
+    """Return the two files of arrays, none if two networks are named; refuse a mixture, or a missing one."""
     given = [Path(text).expanduser() for text in (chosen.first, chosen.second)]
     # after an @ a file is a model's weights
     arrays = [path for path in given if path.suffix in _ARRAYS and ("@" not in str(path) or path.is_file())]

@@ -19,7 +19,7 @@ Parts = list[list[Any]]
 
 
 def say(line: str) -> None:
-    """Say something that is no result."""
+    """Print a message that is not a result."""
     print(visible(line), file=sys.stderr, flush=True)
 
 

@@ -38,7 +38,7 @@ def sizes(raw: Tensor) -> str:
 
 
 def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
-    """Raise ``DataError`` for token ids if ``what`` is meant for images."""
+    """Raise ``DataError`` for token ids if the thing named is meant for images."""
     if are_token_ids(raw):
         raise DataError(f"{what} is for images, and these are token ids; {instead}")
 
@@ -117,7 +117,7 @@ def check_images(name: str, images: Tensor, inputs: Inputs = ()) -> None:
 
 
 def has_channels_last(images: Tensor) -> bool:
-    """Whether images are (N, H, W, C), as arrays mostly are: of 1 or 3 channels, at the end and nowhere else."""
+    """Return whether images are (N, H, W, C), as arrays mostly are: 1 or 3 channels, at the end and nowhere else."""
     return images.ndim == 4 and images.shape[3] in (1, 3) and min(images.shape[1:3]) >= 8
 
 

@@ -239,7 +239,7 @@ def differentiate(loss: Tensor, parameters: Sequence[Tensor], where: str) -> Non
 
 
 def draw_batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
-    """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
+    """Yield mini-batches of indices without end; every epoch is a new permutation, and its remainder is left out."""
     random = generator("batches", seed)
     while True:
         order = torch.randperm(n, generator=random)

@@ -40,7 +40,7 @@ _REMEDY = "an array or tensor (n, features), or a mapping from names to such"
 
 @dataclass(frozen=True, eq=False)
 class NamedLayers:
-    """One side of a comparison: what it is called, and its layers, each with its name and its depth in (0, 1]."""
+    """One side of a comparison: its name, and its layers, each with its name and its depth in (0, 1]."""
 
     name: str
     cuts: Sequence[str]
@@ -72,7 +72,7 @@ def check_sizes(
 
 
 def have_room(samples: Sequence[int], methods: Sequence[Index], devices: set[torch.device]) -> bool:
-    """Return whether layers of so many samples each may keep what several indices have in common."""
+    """Return whether there is room to keep intermediate results that several indices share."""
     kept = sum(16 * n**2 for n in samples if n <= MOST)
     memory = physical_memory() if CPU in devices else min(map(free_memory, devices))
     return len(methods) > 1 and kept <= KEPT * memory

@@ -429,7 +429,7 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
 
 
 def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str, before: Tensor | None = None) -> list[Tensor]:
-    """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images.
+    """Return the outputs for the probes; refuse them if they lack a row per image, vary between runs, or mix images.
 
     Of randomness two runs of the same image are compared, of which the output of the one may be given as ``before``,
     and torch's, numpy's and Python's generators after every run. A generator of the model's own that acts in one call

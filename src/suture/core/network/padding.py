@@ -1,4 +1,4 @@
-"""Whether padding changes what a model says of a sequence, and positions that make up for it.
+"""Whether padding changes a model's outputs for a sequence, and positions that make up for it.
 
 A sequence that is filled up must give what it gives alone. A mask does not see to that by itself: a model that counts
 positions from the left takes a text behind padding for one that begins later, a convolution reads the padding beside
@@ -72,7 +72,7 @@ def find_harm(run: Run, rows: Tensor, inputs: Inputs, alone: Run | None = None) 
 
 
 def remedy_of(why: str) -> str:
-    """Return what to do about padding that changes what a model says."""
+    """Return the remedy for padding that changes a model's outputs."""
     first = "fill them up on the right, " if "first position" in why else ""
     return f"{first}let it heed its mask in every layer that joins positions, or cut all sequences to one length"
 
@@ -85,7 +85,7 @@ def _spans(there: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def _run_alone(run: Run, row: Tensor, span: tuple[int, int], inputs: Inputs) -> tuple[Tensor, bool]:
-    """Return what a sequence gives alone, and whether it was cut to its length.
+    """Return the outputs of a sequence alone, and whether it was cut to its length.
 
     To a model that takes one length only it is given moved to the front, behind it another padding.
     """
@@ -107,7 +107,7 @@ def _refill(rows: Tensor, there: Tensor) -> Tensor:
 
 
 def _is_alike(padded: Tensor, alone: Tensor, is_cut: bool, there: Tensor, span: tuple[int, int]) -> bool:
-    """Whether outputs of one sequence agree where it counts; others are not compared."""
+    """Return whether two outputs of one sequence agree at the positions that count."""
     (start, end), length = span, len(there)
     if padded.shape != alone.shape:
         changed = [dim for dim, sizes in enumerate(zip(padded.shape, alone.shape, strict=False)) if len({*sizes}) > 1]

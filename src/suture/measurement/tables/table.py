@@ -204,7 +204,7 @@ def _check_names_tell_trials(table: pd.DataFrame) -> None:
 
 
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:
-    """Raise ``DataError`` if a table of ``what`` lacks columns that older ones have, too."""
+    """Raise ``DataError`` if a table lacks columns that older tables have, too."""
     check_kind("table", table, pd.DataFrame, f"a table of {what}")
     missing = [name for name in names if name not in table and name not in _LATER]
     if missing:
