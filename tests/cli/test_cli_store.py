@@ -311,7 +311,7 @@ def test_what_a_stopped_run_left_is_removed_and_nothing_else(run: Run, copy: Pat
     lock = Locks(copy / "locks")
     lock.take("a trial")
     assert run("clean out")[0] == 2
-    assert "a run is at work in" in run("clean out")[2]
+    assert "a run is still working in" in run("clean out")[2]
     lock.give_all_back()
     assert run("clean out") == (0, said.format("freed"), "")
     assert run("clean out --json")[1].find('"bytes": 0') > 0

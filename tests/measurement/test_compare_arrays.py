@@ -146,7 +146,7 @@ def spoilt(value: float) -> np.ndarray:
         (X, Y, {"cuts": "fc"}, "cuts= is for networks"),
         (X, Y, {"names": ("x", "x")}, "two different names"),
         (X, Y, {"samples": 1}, "give two samples or more"),
-        (X[:3], Y[:3], {}, r"linear_cka\(debiased=True\) of 3 samples does not exist"),
+        (X[:3], Y[:3], {}, r"linear_cka\(debiased=True\) of 3 samples is not defined"),
         (X, Y, {"permutations": 5}, "give 19 or more"),
         (X, Y, {"by": "cka"}, "by='cka' is a str"),
     ],

@@ -448,7 +448,7 @@ def test_networks_on_a_gpu_need_one_there(here, device, settings, said):
 
 def test_a_worker_with_another_version_is_refused(here, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "1.0")
-    with pytest.raises(RunnerError, match=r"has torch .*, and the process that began the run 1\.0.*on all nodes"):
+    with pytest.raises(RunnerError, match=r"has torch .*, and the process that began the run has 1\.0.*on all nodes"):
         outcomes(plan(controls=()))
 
 

@@ -185,7 +185,7 @@ def test_a_network_that_was_changed_spoils_every_trial_of_its_own_and_no_other()
 
 def test_a_plan_without_trials_is_refused(tmp_path):
     for store in (None, tmp_path / "run"):
-        with pytest.raises(DataError, match="this plan has no trial: nothing to measure"):
+        with pytest.raises(DataError, match="this plan has no trials; check"):
             run([], store=store)
 
 

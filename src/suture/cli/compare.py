@@ -176,6 +176,6 @@ def _check_same(folder: str, networks: "Iterable[Network]") -> None:
         stitched = known.get(f"the network {network.name}")
         if stitched is not None and network.fingerprint not in stitched:
             raise DataError(
-                f"--beside {folder}: it stitched another network called {network.name}, of other weights or "
+                f"--beside {folder}: it stitched another network called {network.name}, with other weights or "
                 "preprocessing; compare the networks of the run"
             )

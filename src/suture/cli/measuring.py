@@ -233,7 +233,7 @@ def plan_curve(chosen: Namespace) -> tuple[Any, str, Any, Any]:
     ends = [trial.receiver_cut for trial in trials if trial.seed == 0 and not trial.control]
     for cut in ends:
         if ends.count(cut) > 1:
-            raise SutureError(f"--at leads to the receiver's cut '{cut}' twice; a curve has it once")
+            raise SutureError(f"--at names the receiver's cut '{cut}' twice; name it once")
     return trials, f"{sender.name} → {receiver.name}", found, preview(trials, found, settings["controls"])
 
 

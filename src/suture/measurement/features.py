@@ -177,7 +177,8 @@ def load(path: str | Path, *, k: int | None = None, centred: bool = True) -> Dic
         raise DataError(f"{path} has no {', '.join(missing)}; it has {', '.join(held) or 'nothing'}")
     if others := [name for name in held if name not in _NAMES]:
         raise DataError(
-            f"{path} also holds {', '.join(others)}, so it is no autoencoder of a ReLU or top-k alone; wrap it in a "
+            f"{path} also holds {', '.join(others)}, so it is not an autoencoder with only a ReLU or top-k; wrap"
+            " it in a "
             "module with encode and decode, and give features.module(…)"
         )
     return sparse(*(held[name] for name in _NAMES), k=k, centred=centred)

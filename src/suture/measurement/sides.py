@@ -110,7 +110,7 @@ def sides_of_arrays(
     for side, given in zip(names, (x, y), strict=True):
         arrays = dict(given) if isinstance(given, Mapping) else {side: given}  # a copy: some mappings read files
         if not arrays:
-            raise DataError(f"{side} has no arrays; give one at least")
+            raise DataError(f"{side} has no arrays; give at least one")
         for key, array in arrays.items():
             check_kind(f"a name of {side}", key, str, "names of layers as text")
             name = f"{side}[{key!r}]" if isinstance(given, Mapping) else side

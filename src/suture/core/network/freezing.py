@@ -110,7 +110,7 @@ def _check_model(model: nn.Module, name: str) -> None:
         if isinstance(leaf, nn.Module) and leaf not in known:
             raise NetworkError(
                 f"{name} holds a {type(leaf).__name__} in '{place}', where PyTorch does not find it: it stays in "
-                "training mode and is in no state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
+                "training mode and is missing from the state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
             )
 
 

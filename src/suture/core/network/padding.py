@@ -1,8 +1,8 @@
 """Whether padding changes a model's outputs for a sequence, and positions that make up for it.
 
-A sequence that is filled up must give what it gives alone. A mask does not see to that by itself: a model that counts
+A padded sequence must give the outputs that it gives alone. A mask does not see to that by itself: a model that counts
 positions from the left takes a text behind padding for one that begins later, a convolution reads the padding beside
-the last word, and a mean over all positions counts it. So a few sequences are run as they are filled up and alone, and
+the last word, and a mean over all positions counts it. So a few sequences are run padded and alone, and
 the outputs that count are compared. A model that also takes ``position_ids`` is given those that begin where the mask
 does, if that mends it.
 """
@@ -16,7 +16,7 @@ from suture.core.network.entrance import Entrance
 from suture.core.network.segments import are_close, find_rounding
 from suture.data.inputs import Inputs, counted
 
-TRIED = 3  #: sequences that are compared: the shortest, the longest that is filled up, and one between
+TRIED = 3  #: sequences that are compared: the shortest, the longest padded one, and one between
 
 Run = Callable[[Tensor], Tensor]
 
@@ -36,7 +36,7 @@ def place_tokens(model: nn.Module, joined: Tensor, inputs: Inputs) -> tuple[nn.M
 
 
 def pick_padded(joined: Tensor, there: Tensor | None) -> Tensor:
-    """Return a few of the sequences that are filled up, ``there`` telling which positions count, bool (N, T)."""
+    """Return a few of the padded sequences, ``there`` telling which positions count, bool (N, T)."""
     if there is None:
         return joined[:0]
     lengths = torch.tensor([end - start for start, end in _spans(there)])
@@ -67,8 +67,8 @@ def find_harm(run: Run, rows: Tensor, inputs: Inputs, alone: Run | None = None) 
     if not bool(there[:, 0].all()):
         return f"{'reads' if reads else 'counts from'} the first position, which is padding"
     if reads:
-        return "reads what they are filled up with, although the mask leaves it out"
-    return "depends on how far they are filled up, as a mean over all positions does"
+        return "reads the padding, although the mask leaves it out"
+    return "depends on the length of the padding, as a mean over all positions does"
 
 
 def remedy_of(why: str) -> str:

@@ -240,13 +240,13 @@ def fresh(
     if survivors and not trusted:
         raise UntrainedError(
             f"the factory gives the same numbers from every seed ({_name_some(survivors)}), as if trained; it must "
-            "build the model at random, for instance with pretrained=False; those that are no result of training can "
-            "be named: constants=(…)"
+            "build the model at random, for instance with pretrained=False; name those that training does not "
+            "change: constants=(…)"
         )
     if is_altered(like) and not is_altered(model):
         raise UntrainedError(
-            "the trained model has hooks, or layers whose forward was replaced, and what the factory builds has none; "
-            "let it add these, too, or leave out the untrained controls"
+            "the trained model has hooks, or layers whose forward was replaced, and the factory's model has "
+            "none; let the factory add them, or leave out the untrained controls"
         )
     trained = dict(like.named_parameters())
     same = [n for n, t in registered_tensors(model).items() if torch.equal(t, old[n])]
