@@ -607,7 +607,7 @@ weights, in 16 bit, are in `papers/results/networks`, and everything here was me
 </details>
 
 A document is a chapter, and a sample is one window of 128 bytes of a chapter: 849 windows to fit, 100 to validate on
-and 240 to score, from chapters that no network and no stitch has learned from. All scores are nats per byte, and all
+and 240 to score. No network and no stitch has learned from the last two. All scores are nats per byte, and all
 intervals are 95 % over documents.
 
 ```python
@@ -665,9 +665,9 @@ shuffled pairs, are far from all of them.
 Two linear probes were trained on the activations of one network, the *owner*, behind half of its blocks. At each
 letter, one finds whether the word is a *name* (in mid-sentence, its capital at least two letters back). The other finds
 whether the word will have the *ending* -eth. Another network, the *reader*, is stitched into the owner, and the owner's
-probe reads the result. It is compared with a probe trained on the reader itself, with a stitch by least squares, and
-with four random maps of the reader's activations that have the owner's means and deviations (their mean, and from least
-to most).
+probe reads the result. It is compared with a probe trained on the reader itself, and with a stitch by least squares.
+Four random maps of the reader's activations, with the owner's means and deviations, show chance (their mean, and from
+least to most).
 
 <details markdown="1">
 <summary>Areas under the ROC curve, for each probe and each of its readers</summary>
@@ -691,7 +691,7 @@ all of one length.
 
 The owner's probe reads a name in all three readers nearly as well as one of their own, and far above any random map.
 The direction of names does as much there as the reader's own, or more. Weak features are carried only in part, or not
-at all: the ending is near the random maps, and in the wider network so is the effect of the direction of the
+at all. The ending is near the random maps, and in the wider network so is the effect of the direction of the
 testaments. Least squares alone carries about as well as the task loss, although its penalty is higher.
 
 ![Probes and directions of one network, carried to another](images/kjv-carried.png)

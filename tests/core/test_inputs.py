@@ -246,7 +246,7 @@ def test_a_mean_over_all_positions_is_refused():
 def test_what_a_suffix_reads_beside_the_tensor_must_be_given_to_it():
     network = Network(words(0), example=texts(4, 0))
     assert network.inputs_after("div", texts(4, 0)) is None
-    with pytest.raises(NetworkError, match=r"read masks or positions beside .* network.inputs_after\(cut, batch\)"):
+    with pytest.raises(NetworkError, match=r"read masks or positions; .* network.inputs_after\(cut, batch\)"):
         network.after("tokens")(network.upto("tokens")(texts(4, 0)))
 
 

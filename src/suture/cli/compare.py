@@ -53,7 +53,7 @@ _OF_NETWORKS = (
 @command(
     "compare",
     model_option("first", metavar="SENDER", help=f"{MODEL}; or a file of arrays (.npy, .npz, .safetensors)"),
-    model_option("second", metavar="RECEIVER", help="likewise"),
+    model_option("second", metavar="RECEIVER", help="the second network or file of arrays, named as the first is"),
     *data_options(),
     RECEIVER_DATA,
     option(
