@@ -528,4 +528,4 @@ def test_a_run_whose_only_node_dies_ends_within_a_minute_and_says_how_to_go_on(t
     ended, kind, reason = said.split(" ", 2)
     assert float(ended) - float(killed) < 60
     assert (kind, failed) == ("RunnerError", "{}")
-    assert re.search(r"Ray.* trials are measured and kept in .*/run; go on with: suture curve A B$", reason)
+    assert re.search(r"Ray.* trials are measured and kept in .*/run; continue with: suture curve A B$", reason)

@@ -166,7 +166,7 @@ def run(chosen: Namespace) -> int:
         except Interrupted:
             raise
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted in {study.id}; go on with: {chosen.line}") from None
+            raise KeyboardInterrupt(f"interrupted in {study.id}; continue with: {chosen.line}") from None
         files = result.save(results)
         if study.panels:
             files += figures.save(figure(study, result.tables), drawn / study.id)

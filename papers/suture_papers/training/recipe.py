@@ -328,7 +328,7 @@ class Parts:
     def __post_init__(self) -> None:
         if self.trained and self.frozen:
             raise NetworkError(
-                f"trained={self.trained} and frozen={self.frozen} say the same from two sides; give one of them"
+                f"trained={self.trained} and frozen={self.frozen} state the same choice twice; give one of them"
             )
 
     def training(self, model: nn.Module) -> set[str]:

@@ -185,7 +185,7 @@ def _fill(template: str, kind: str, name: str, made: str) -> str:
     places = re.findall(rf"{re.escape(mark)}\n.*?<!-- end -->", template, re.DOTALL)
     if len(places) != 1:
         raise DataError(
-            f"the page of {name} has {len(places)} places for what the tables give, and needs one; write '{mark}' and "
+            f"the page of {name} has {len(places)} places for the tables' results, and needs one; write '{mark}' and "
             "'<!-- end -->' on lines of their own"
         )
     return template.replace(places[0], f"{mark}\n\n{made}\n\n<!-- end -->")
