@@ -256,8 +256,8 @@ class Checkpoints:
             first, verb = differing[0], "differs" if len(differing) == 1 else "differ"
             raise CheckpointError(
                 f"{path} is the checkpoint of another training: its {' and '.join(differing)} {verb}; {first} there: "
-                f"{theirs.get(first, ['unknown'])[0]}; here: {self.training[first][0]}; continue with the settings it was "
-                "begun with, or name another folder"
+                f"{theirs.get(first, ['unknown'])[0]}; here: {self.training[first][0]}; continue with its "
+                "settings, or name another folder"
             )
 
 

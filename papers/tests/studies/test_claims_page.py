@@ -300,6 +300,39 @@ def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path
     assert cells(text, "of the ViT")[-1] == BY_OLD
 
 
+def test_a_difference_that_most_experiments_share_stands_on_the_papers_page():
+    studies = [study(CLAIM, name=f"bansal-{letter}") for letter in "abc"]
+    other = replace(study(CLAIM, name="bansal-d"), deviations=("it differs otherwise",))
+    results = {one.id: None for one in (*studies, other)}
+    made = paper_page(PAPER, "bansal2021", results, [*studies, other])
+    assert "## What differs from the paper in most experiments\n\n- It differs. (Not in bansal-d.)\n" in made
+    template = TEMPLATE.replace("study: bansal-x", "study: bansal-a")
+    made = study_page(template, studies[0], results, (), [*studies, other])
+    assert "It differs." not in made
+    assert "(bansal2021.md#what-differs-from-the-paper-in-most-experiments)" in made
+    made = study_page(TEMPLATE.replace("bansal-x", "bansal-d"), other, results, (), [*studies, other])
+    assert "- It differs otherwise.\n" in made
+    assert "what-differs" not in made
+    assert "## What differs" not in paper_page(
+        PAPER, "bansal2021", results, [*studies[:2], other, replace(other, id="bansal-e")]
+    )
+
+
+def test_a_page_has_its_command_its_tables_and_how_often_the_published_fit_was_run():
+    made = result(1.0, 1.2, 1.4)
+    page_of = study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+    assert "`suture run bansal-x --scale small" in page_of
+    assert "[trials](../../papers/results/small/bansal-x.trials.parquet)" in page_of
+    assert "So far" not in page_of
+    default = made.tables["trials"]
+    once = default[default["network_seed"] == 0].assign(published=True, fit="bansal2021")
+    made.tables["trials"] = pd.concat([default, default.assign(receiver_cut="b"), once], ignore_index=True)
+    page_of = study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+    assert "- So far the published fit has been measured at 1 of 2 seams, in 1 of 3 pairs.\n" in page_of
+    made.tables["trials"] = pd.concat([default, default.assign(published=True)], ignore_index=True)
+    assert "So far" not in study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+
+
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 
