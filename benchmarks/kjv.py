@@ -592,12 +592,11 @@ worth as much to each other as those of image networks are, and can a finding in
 
 In short, another seed, width or depth costs 0.03 to 0.12 nats per byte, of 1.3; a GPT-2 into a Llama costs 0.16. These
 are upper bounds: the fits had not converged. Untrained senders and shuffled pairs cost about a nat or more. A probe for
-names that was trained in one model reads the others nearly as well as a probe of their own. Features that a probe of
-the owner barely reads are barely carried.
+names that was trained in one model reads the others nearly as well as a probe of their own.
 
 The models are transformers' own `GPT2LMHeadModel` and `LlamaForCausalLM`, of two widths, two depths and different seeds
 (`family-WIDTHxDEPTH-SEED`), trained for 1,000 steps on 849 chapters of Debian's package `bible-kjv-text`. Their
-weights, in 16 bit, are in `papers/results/networks`, and everything here was measured on these.
+weights, in 16 bit, are in `papers/results/networks`.
 
 <details markdown="1">
 <summary>The eight networks: parameters, nats and bits per byte</summary>
@@ -634,10 +633,6 @@ squares to the receiver's activations alone; and the nats per byte of the contro
 
 {curve}
 
-Another seed's blocks cost least behind the last block, where an untrained sender costs most: a whole nat and more.
-Fitted to the receiver's activations alone, the same maps cost about twice as much. A receiver stitched to itself gains
-a little, because a stitch is trained, too.
-
 ## Every block into every block
 
 ![Nats per byte of every block stitched into every block, with controls](images/kjv-matrix.png)
@@ -657,9 +652,6 @@ The same at half the depth, by `{fit_of_across}`, with controls by least squares
 
 </details>
 
-Another width or depth costs about as much as another seed; a GPT-2 into a Llama costs most. An untrained sender, and
-shuffled pairs, are far from all of them.
-
 ## A probe and a direction, carried
 
 Two linear probes were trained on the activations of one network, the *owner*, behind half of its blocks. At each
@@ -678,9 +670,8 @@ least to most).
 
 The other way round, directions: differences of the owner's mean activations, carried into the reader by the stitch
 (`stitched.carry`) and added there at every byte. *names* is blanks before a capital less those before a small letter,
-scored by the log-odds of a capital after blanks in mid-sentence. *testament* is the New Testament less the Old, scored
-by the log-odds of "Jesus" against "LORD" after a context. Steps are four times as long as the reader's own direction,
-all of one length.
+and is scored by the log-odds of a capital. *testament* is the New Testament less the Old, and is scored by the log-odds
+of "Jesus" against "LORD". Steps are four times as long as the reader's own direction, all of one length.
 
 <details markdown="1">
 <summary>Effects in nats, for each direction and each reader</summary>
