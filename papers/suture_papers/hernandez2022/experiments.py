@@ -360,7 +360,7 @@ STUDIES: tuple[Study, ...] = (
     Study(
         "hernandez-copy",
         "Copying",
-        "Does a stitch that serves the task give the receiver what it expects?",
+        "Does a stitch that serves the task give the receiver the activations that it expects?",
         "sections 1.2 and 1.5",
         plan_copies,
         (

@@ -168,7 +168,7 @@ def measure(
 def stitch(chosen: Namespace) -> int:
     """Stitch one network to another at one cut.
 
-    Fit one stitch, with its controls, and print what the stitched network scores, and its penalty.
+    Fit one stitch, with its controls, and print the stitched network's scores and penalty.
     """
     from suture.runs.runners import stitch
 

@@ -254,7 +254,7 @@ class Stitched(nn.Module):
         """Return the same network with the convolution of its stitch between two BatchNorms, to train it further.
 
         Evaluated it agrees to rounding. The moments of the norms are those of what raw images ``(n, C, H, W)`` give at
-        the cut, so training mode begins with the same map. Raises ``ShapeError`` if the stitch is no convolution.
+        the cut, so training mode begins with the same map. Raises ``ShapeError`` if the stitch is not a convolution.
         """
         with torch.no_grad():
             given = match_dtype(self.prefix(images), self.stitch).contiguous()

@@ -24,7 +24,7 @@ CONTENT = ("input_ids", "pixel_values")  #: of a mapping, the content is the fir
 MASK = "attention_mask"  #: the name of the mask of sequences padded here
 NESTED = "."  #: between the names of a mapping and of an entry of it
 SIDES = ("token_type_ids", MASK, "position_ids")  #: columns of a dataset that go with its token ids
-TARGETS = ("labels", "label", "targets", "target")  #: entries of a mapping that are no inputs
+TARGETS = ("labels", "label", "targets", "target")  #: entries of a mapping that are not inputs
 PADDING = -1  #: in place of token ids
 
 _SIDES = ("mask", "position", "type", "segment")

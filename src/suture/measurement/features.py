@@ -15,7 +15,7 @@ it is never below and is 0 somewhere, as a ReLU leaves it, else above its median
 a network B, stitch B into A.
 
 *By chance*: images are permuted, all positions of an image together, so that what both networks say at a position of
-every image is no merit. ``p`` is family-wise over the features of a measure (Westfall & Young 1993, maxT, as in
+every image is not a merit. ``p`` is family-wise over the features of a measure (Westfall & Young 1993, maxT, as in
 ``indices/calibration``). Intervals are 95 % over images, by the infinitesimal jackknife: of an AUROC in log odds, which
 is DeLong's with clusters (Obuchowski 1997, Biometrics 53:567), of a correlation by Fisher's transform.
 """

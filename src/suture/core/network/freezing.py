@@ -407,7 +407,7 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
     """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted.
 
     If all positions of sequences with a mask count, a few are masked, because models compute with no mask if they can.
-    Floats that are no raw images, such as ``torch.randn`` gives, are brought to [0, 1]: an example only serves to find
+    Floats that are not raw images, such as ``torch.randn`` gives, are brought to [0, 1]: an example only serves to find
     cuts.
     """
     is_tensor = isinstance(example, Tensor)
