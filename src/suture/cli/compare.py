@@ -101,9 +101,8 @@ def compare(chosen: Namespace) -> int:
     """Compare two networks' cuts, or two files of arrays, by indices.
 
     Compare every cut of a network with every cut of another by indices of similarity, on the same images, and train
-    nothing. With --beside the values stand
-    beside the results of stitching the two. Two files of arrays, samples ×
-    features, are compared likewise, every array of one with every array of the other.
+    nothing. With --beside the values stand beside the results of stitching the two. Two files of arrays, samples ×
+    features, are compared in the same way, every array of one with every array of the other.
     """
     files_of_arrays = _find_files(chosen)
     from suture.measurement.compare import beside, compare
