@@ -176,7 +176,7 @@ def test_features_that_do_not_vary_do_no_harm(method):
 @each("p", [1, 2, 3, 50])
 def test_few_samples_give_a_number(method, n, p):
     if n < method.least:
-        with pytest.raises(DataError, match=rf"does not exist: give {method.least} or more"):
+        with pytest.raises(DataError, match=rf"is not defined: give {method.least} or more"):
             method(seeded(n, p), seeded(n, 3, seed=1))
         return
     low, high = method.bounds
