@@ -333,6 +333,15 @@ def test_a_page_has_its_command_its_tables_and_how_often_the_published_fit_was_r
     assert "So far" not in study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
 
 
+def test_by_the_recipe_there_is_a_verdict_and_of_older_versions_the_figure_alone():
+    for version, said in ((Converged.version, "; undecided (at least 5 networks are needed)"), (OLD, "")):
+        made = result(1.0, version=version)
+        rows = made.tables["trials"]
+        made.tables["trials"] = pd.concat([rows, rows.assign(published=True, fit="bansal2021", penalty=2.0)])
+        page_of = study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+        assert f" By the paper's recipe: 2.00 pp, 1 pair{said}.\n" in page_of
+
+
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 

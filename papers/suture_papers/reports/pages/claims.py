@@ -319,7 +319,7 @@ def _block(study: Study, results: Results, drawn: bool, shared: Collection[str])
         one = _decisive(made)
         figure = f"{_figure(one)}{_share(one) if one.counted else ''}" or "no figure"
         said = f"{_statement(one.claim)}. Measured: {figure} (threshold {threshold(one.claim) or 'none'})"
-        recipe = f" By the paper's recipe: {_recipe(one).replace('**', '')}." if one.recipe is not None else ""
+        recipe = f" By the paper's recipe: {_of_recipe(one)}." if one.recipe is not None else ""
         verdict = _line(one)[-1].strip("*")
         shown.append(f"**Verdict: {verdict}.**{_tally(made)} It rests on this claim: {said}.{recipe}")
         shown.append(_repeat(study.id, result.tables if result is not None else ()))
@@ -334,12 +334,12 @@ def _block(study: Study, results: Results, drawn: bool, shared: Collection[str])
     differs = [*own, *_by_recipe(result)]
     if len(own) < len(everywhere):
         anchor = re.sub(r"\W+", "-", SHARED.lower())
-        differs.append(f"Also [what most experiments of this paper share]({study.paper}.md#{anchor}).")
+        differs.append(f"[Differences that most experiments share]({study.paper}.md#{anchor}).")
     if differs:
         when = "" if result is None or result.stands else ", once it is measured again"
         parts.append(f"**What differs from the paper{when}.**\n\n" + "\n".join(f"- {part}" for part in differs))
     many = f"All {len(lines)} claims" if len(lines) > 1 else "The claim"
-    folded = fold(f"{many}, the data, and what differs from the paper", *parts)
+    folded = fold(f"{many}, data and differences", *parts)
     return "\n\n".join([*shown, folded])
 
 
@@ -388,6 +388,12 @@ def _recipe(one: Decided) -> str:
         return ""
     said = "cut short, so no verdict" if twin.verdict == REPORTED else _WORDS.get(twin.verdict, twin.said)
     return f"{_figure(twin)}{_share(twin) if twin.counted else ''}; {said}"
+
+
+def _of_recipe(one: Decided) -> str:
+    """Return the same below the verdict on the default fit, the figure alone if neither was measured again."""
+    said = _recipe(one).replace("**", "")
+    return said.removesuffix(f"; {one.said}") if one.verdict == NOT_MEASURED else said
 
 
 def _unmeasured(claim: Claim) -> list[str]:
