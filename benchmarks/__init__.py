@@ -1,1 +1,1 @@
-"""Measurements of Suture itself: what it costs and what it reaches, beside the loops that people write."""
+"""Measurements of Suture itself: its cost and its scores, beside the loops that people write."""

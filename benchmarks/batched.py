@@ -54,7 +54,7 @@ class Batched:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a stitch reached: accuracy as a fraction, the validation loss in nats, the rate, 0 for the closed form."""
+    """The result of a stitch: accuracy as a fraction, the validation loss in nats, the rate (0 for the closed form)."""
 
     trial: Trial
     accuracy: float
@@ -142,7 +142,7 @@ class _Group:
         return [[{name: next(parts).view(shape) for name, shape in own.items()} for _ in rates] for own in self.shapes]
 
     def _outputs(self, vector: Tensor, sent: Sequence[Tensor]) -> Tensor:
-        """Return what all stitched networks say, ``(stitches · rates, images, classes)``."""
+        """Return the outputs of all stitched networks, ``(stitches · rates, images, classes)``."""
         represented = []
         for coordinates, x, at_rates in zip(self.coordinates, sent, self._take(vector), strict=True):
             for free in at_rates:

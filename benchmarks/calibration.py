@@ -1,4 +1,4 @@
-"""Is the chance level of every index what it says: false positives, planted links, coverage of intervals, and cost?
+"""Is the chance level of every index right? False positives, planted links, coverage of intervals, and cost.
 
     python benchmarks/calibration.py null [--pairs 2000] [--out benchmarks/results/calibration/null.csv]
     python benchmarks/calibration.py links [--pairs 200] [--out benchmarks/results/calibration/links.csv]

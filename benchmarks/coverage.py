@@ -177,7 +177,7 @@ def _images(*sides: int) -> list[Tensor]:
 
 
 def try_model(build: Callable[[], Made]) -> dict[str, Any]:
-    """Return what becomes of a model."""
+    """Return the outcome of cutting a model and making it untrained."""
     torch.manual_seed(0)
     model, examples = build()
     model.eval()
@@ -231,7 +231,7 @@ def _first_that_runs(model: nn.Module, examples: list[Tensor]) -> suture.Network
 
 
 def _try_apart(build: Callable[[], Made]) -> dict[str, Any]:
-    """Return what becomes of a model, tried in a process of its own."""
+    """Return the outcome for a model, tried in a process of its own."""
     here, there = multiprocessing.Pipe()
 
     def work() -> None:
@@ -317,7 +317,7 @@ def sheet(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Try what was not tried yet, and write the page."""
+    """Try the models that were not tried yet, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path, help="a file of rows, which is added to")
     parser.add_argument("page", type=Path, help="the page that is made of them")

@@ -1,4 +1,4 @@
-"""Kill a run, damage every cached activation that it left, resume it, and count what was used or lost.
+"""Kill a run, damage every cached activation that it left, resume it, and count the damaged and lost ones.
 
 python -m benchmarks.damaged [--rounds 10] [--seed 0] [--folder FOLDER]
 
@@ -29,7 +29,7 @@ killed.SEEDS = 1  # 3 seams × 7 (a trial and its controls) × 2 directions = 42
 
 
 def drive(folder: Path) -> None:
-    """Run with two workers, and write what is begun and done to ``log``; this is what is killed."""
+    """Run with two workers, and write each beginning and end of a trial to ``log``; this process is killed."""
     import suture
     from suture.runs.runners import Local
 
@@ -79,7 +79,7 @@ def begin_and_kill(folder: Path, chance: random.Random) -> bool:
 
 
 def play(folder: Path, reference: pd.DataFrame, chance: random.Random) -> dict[str, Any]:
-    """Play one round in a folder; return what happened."""
+    """Play one round in a folder; return its record."""
     import suture
     from suture.runs.runners import Local
 

@@ -264,7 +264,7 @@ def simulate_shares(random: np.random.Generator, runs: int, n: int) -> Iterator[
 
 
 def simulate_skewed(random: np.random.Generator, runs: int, n: int) -> Iterator[Row]:
-    """Yield rates of verdicts on what lies on its threshold, if the networks' numbers are not normal."""
+    """Yield rates of verdicts on claims that lie on their threshold, if the networks' numbers are not normal."""
     t = stats.t.ppf(0.975, n - 1)
 
     def judge(planted: str, values: Numbers, limit: float, above: bool = False) -> Row:
@@ -316,7 +316,7 @@ ALONE = {
 
 
 def simulate(runs: int) -> dict[str, list[Row]]:
-    """Return everything that is simulated, by what it is."""
+    """Return all simulations by their titles."""
     made: dict[str, list[Row]] = {}
     for place, (words, part) in enumerate(PARTS.items()):
         for n, spread in product(NETWORKS, SPREADS):

@@ -65,7 +65,7 @@ def simulate_pairs(random: np.random.Generator, runs: int) -> Iterator[Row]:
 
 
 def simulate_found(random: np.random.Generator, runs: int) -> Iterator[Row]:
-    """Yield how often t misses the mean of fits that find a class or do not, and what counting pairs decides."""
+    """Yield how often t misses the mean of fits that find a class or do not, and the verdicts of counting pairs."""
     for found, n in ((found, n) for found in (0.2, 1 - MOST_PAIRS / 100, 0.8) for n in (5, 10, 20)):
         named = random.random(size=(runs, n)) < found
         values = NAMED * named

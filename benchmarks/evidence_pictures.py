@@ -20,7 +20,7 @@ SOME = "--data digits --fit-samples 400 --score-samples 300"
 
 
 def commands(folder: Path) -> list[str]:
-    """Return what is typed, in order."""
+    """Return the commands, in order."""
     c, d, odd, plain = (f"{folder}/nets/{name}" for name in ("C", "D", "odd", "plain"))
     conv, mlp = "--network zoo:convnet,width=4 --data digits", "--network zoo:mlp,width=64,depth=4 --data digits"
     return [

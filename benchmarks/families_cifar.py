@@ -46,7 +46,7 @@ BY_SGD = TaskLoss(optimiser=SGD(lr=0.1))
 
 
 def list_cells() -> list[tuple[Stitch, Fit]]:
-    """Return every family with its fits, in the order of the first table, then what only the second has."""
+    """Return every family with its fits, in the order of the first table, then those of the second alone."""
     cells: list[tuple[Stitch, Fit]] = [(Identity(), Random())]
     for family in FAMILIES[1:]:
         cells += [(family, LeastSquares()), *([(family, BY_SGD)] if family == Permutation() else [])]
@@ -75,7 +75,7 @@ def write(rows: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    """Measure what is missing, and print both tables."""
+    """Measure the missing cells, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("folder", type=Path)

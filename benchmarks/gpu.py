@@ -1,4 +1,4 @@
-"""What a GPU is asked on the day there is one, in stages of eight minutes that go on where they stopped.
+"""Measurements for the day there is a GPU, in stages of eight minutes that continue where they stopped.
 
     python -m benchmarks.gpu pack DATA FOLDER     beforehand: 20,000 images, at most 55 MB
     python -m benchmarks.gpu check                what is installed here, what is missing, and how to install it
@@ -53,7 +53,7 @@ if importlib.util.find_spec("suture") is None:
 
 
 def missing_packages() -> tuple[list[str], list[str]]:
-    """Return what must be installed, as pip takes it, and what else should be known about the packages."""
+    """Return the packages to install, as pip takes them, and remarks about them."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     missing, notes = [], []
     for requirement in (*wanted, *ALSO):
@@ -75,7 +75,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check() -> bool:
-    """Print what is here and what to install; return whether the stages can run."""
+    """Print the packages that are here and those to install; return whether the stages can run."""
     missing, notes = missing_packages()
     free = shutil.disk_usage(ROOT).free / 1e9
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} processors, {free:.0f} GB of disk free")
@@ -93,7 +93,7 @@ def check() -> bool:
 
 
 def device_name(device: str) -> str:
-    """Return what the device calls itself."""
+    """Return the device's own name."""
     import torch
 
     from suture.common.devices import name_device
@@ -136,7 +136,7 @@ def pack(data: Path, folder: Path, counts: dict[str, int] | None = None) -> int:
 
 
 class Stage:
-    """The JSON of one stage: what it is about, a record for each piece of work, and the time that it may take.
+    """The JSON of one stage: its subject, a record for each piece of work, and the time that it may take.
 
     ``until`` is the moment after which no work begins. ``about`` decides whether records that are there already are of
     the same work; if not, the file is refused.
@@ -177,7 +177,7 @@ class Stage:
         print(f"{key}: {json.dumps(record)[:200]}", flush=True)
 
     def end(self, summary: dict[str, Any], complete: bool) -> None:
-        """Keep and print what the records say together."""
+        """Keep and print the summary of the records."""
         self.content |= {"summary": summary, "complete": complete}
         self.write()
         print(json.dumps(summary, indent=1))
@@ -195,7 +195,7 @@ class Stage:
 
 
 def run_tests(stage: Stage) -> None:
-    """Run the tests marked gpu that have not passed yet, in this process; what torch warns of is no failure here."""
+    """Run the tests marked gpu that have not passed yet, in this process; torch's warnings are not failures here."""
     import pytest
 
     files = [str(p) for p in sorted((ROOT / "tests").rglob("test_*.py")) if "pytest.mark.gpu" in p.read_text("utf-8")]
@@ -232,7 +232,7 @@ def run_tests(stage: Stage) -> None:
 
 
 def _why(report: Any) -> str:
-    """Return the end of what pytest says of a failure, without where this repository lies."""
+    """Return the end of pytest's message about a failure, without the path of this repository."""
     return str(report.longrepr).replace(f"{ROOT}{os.sep}", "")[-2000:]
 
 

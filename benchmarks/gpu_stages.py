@@ -1,4 +1,4 @@
-"""Stages b to e of ``benchmarks.gpu``: what needs torch and Suture.
+"""Stages b to e of ``benchmarks.gpu``, which need torch and Suture.
 
 Methods, each of which gets the same trials: ``plain`` is the loop that people write, ``least squares + Adam`` that of
 Csiszárik et al. 2021, ``default`` (and ``quick``) are Suture's fits one seam at a time, ``batched`` is the prototype
@@ -164,7 +164,7 @@ class _Utilisation(threading.Thread):
 
 @contextmanager
 def clocked(device: torch.device) -> Iterator[Record]:
-    """Fill a record with what the work inside takes."""
+    """Fill a record with the time and memory of the work inside."""
     record: Record = {}
     on_gpu, watching = device.type == "cuda", _Utilisation(device)
     if on_gpu:
@@ -258,7 +258,7 @@ def by_seam(records: Record, method: str) -> Seams:
 
 
 def summarise(stage: Stage, methods: Sequence[str], seams: int) -> Record:
-    """Say what each method takes for all seams, by the mean of those it has measured, beside the plain loop."""
+    """Estimate each method's time for all seams, by the mean of its measured ones, beside the plain loop."""
     found = {method: each for method in methods if (each := by_seam(stage.records, method))}
     shared = stage.records.get("shared", {}).get("seconds", 0.0)
     summary: Record = {}
@@ -312,7 +312,7 @@ def plan_matrix(folder: Path, device: str, tiny: bool) -> tuple[list[Trial], lis
 
 
 def about(grid: Sequence[Trial]) -> Record:
-    """Say what decides the records: networks and data."""
+    """Return the networks and data on which the records depend."""
     data = grid[0].fit_data, grid[0].validation_data, grid[0].score_data
     networks = sorted({network.name: network.fingerprint for t in grid for network in t.seam.networks}.items())
     return {"networks": networks, "images": [len(each) for each in data], "data": [each.fingerprint for each in data]}

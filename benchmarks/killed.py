@@ -1,4 +1,4 @@
-"""Kill a run again and again, its driver or a worker, at random moments, and count what was lost.
+"""Kill a run again and again, its driver or a worker, at random moments, and count the lost trials.
 
 python benchmarks/killed.py [--rounds 100] [--seed 0] [--folder FOLDER]
 
@@ -48,7 +48,7 @@ def plan(folder: Path):  # type: ignore[no-untyped-def]
 
 
 class Log(Progress):
-    """Progress that writes down, before the work begins, what is begun."""
+    """Progress that writes down each trial before its work begins."""
 
     def __init__(self, path: Path) -> None:
         self.file = open(path, "a")  # noqa: SIM115 - for as long as the process lives
@@ -70,7 +70,7 @@ class Log(Progress):
 
 
 def drive(folder: Path) -> None:
-    """What is killed: one run, with two workers."""
+    """Make one run with two workers, which is then killed."""
     import suture
     from suture.runs.runners import Local
     from suture.runs.store.store import Store
@@ -124,7 +124,7 @@ class Round:
         self.child = subprocess.Popen([sys.executable, __file__, "--drive", str(folder)])
 
     def play(self) -> str:
-        """Wait for the moment, and kill; what was killed, or that it ended before."""
+        """Wait for the moment, and kill; return the name of the killed process, or that the run ended before."""
         if self.chance.random() < 0.25:
             self._wait(self.chance.uniform(0, 14))
         else:

@@ -1,4 +1,4 @@
-"""Language: eight small byte-level transformers of the King James Bible, and what each is worth to the others.
+"""Language: eight small byte-level transformers of the King James Bible, stitched to one another.
 
     python -m benchmarks.kjv train                           the networks that papers/results/networks has not
     python -m benchmarks.kjv curve|matrix|across [--store S]  their tables, into benchmarks/results/language
@@ -395,7 +395,7 @@ def join(sender: str, receiver: str, fit: fits.Fit) -> suture.Stitched:
 
 
 def carry_probes(owner: str, reader: str, joined: dict[str, suture.Stitched]) -> Iterator[dict[str, Any]]:
-    """Score probes of ``owner`` on what ``reader`` sends through stitches back into ``owner``, and what bounds them."""
+    """Score probes of ``owner`` on activations of ``reader`` stitched into ``owner``, and their bounds."""
     own, other = (network(name) for name in (owner, reader))
     learned, seen, sent = activations_of(own, "fit"), activations_of(other, "fit"), activations_of(other, "score")
     weights = draw_documents(len(sent))
@@ -450,7 +450,7 @@ def direction_of(net: suture.Network, what: str) -> Tensor:
 
 
 def read_steps(net: suture.Network, steps: list[Tensor], texts: Tensor, read: Callable[..., Tensor]) -> Tensor:
-    """Return what steps at the middle cut add to a reading of ``(logits, texts)`` of every text: ``(steps, texts)``."""
+    """Return the effect of steps at the middle cut on a reading of ``(logits, texts)``: ``(steps, texts)``."""
     prefix, suffix = net.upto(middle(net.name)), net.after(middle(net.name))
     found = []
     with torch.no_grad():
@@ -489,7 +489,7 @@ def _room(texts: Tensor) -> Tensor:
 
 
 def read_words(net: suture.Network, steps: list[Tensor], texts: Tensor) -> Tensor:
-    """Return what steps add to the log-odds of one of ``WORDS`` against the other."""
+    """Return the effect of steps on the log-odds of one of ``WORDS`` against the other."""
     more, less = (read_steps(net, steps, write_in(texts, word), partial(read_word, word=word)) for word in WORDS)
     return more - less
 
@@ -501,7 +501,7 @@ DIRECTIONS: dict[str, Callable[[suture.Network, list[Tensor], Tensor], Tensor]] 
 
 
 def carry_directions(owner: str, reader: str, joined: dict[str, suture.Stitched]) -> Iterator[dict[str, Any]]:
-    """Score what directions of ``owner`` do in ``reader``, carried by stitches, and what bounds them."""
+    """Score the effect of directions of ``owner`` in ``reader``, carried by stitches, and their bounds."""
     other, texts = network(reader), load().score.images
     weights = draw_documents(len(texts)).float()
     for what, read in DIRECTIONS.items():
@@ -588,16 +588,15 @@ CONTROLS = ("itself", "untrained sender", "untrained receiver", "untrained both"
 PAGE_TEXT = """# Language models
 
 Eight small language models read the King James Bible byte by byte, and each was stitched to others. Are their layers
-worth as much to each other as those of image networks are, and can what was found in one be used in another?
+worth as much to each other as those of image networks are, and can a finding in one be used in another?
 
 In short, another seed, width or depth costs 0.03 to 0.12 nats per byte, of 1.3; a GPT-2 into a Llama costs 0.16. These
 are upper bounds: the fits had not converged. Untrained senders and shuffled pairs cost about a nat or more. A probe for
-names that was trained in one model reads the others nearly as well as a probe of their own. What the owner's own probe
-barely reads is barely carried.
+names that was trained in one model reads the others nearly as well as a probe of their own.
 
 The models are transformers' own `GPT2LMHeadModel` and `LlamaForCausalLM`, of two widths, two depths and different seeds
-(`family-WIDTHxDEPTH-SEED`). They were trained for 1,000 steps on 849 chapters of Debian's package `bible-kjv-text`.
-Their weights, in 16 bit, are in `papers/results/networks`, and everything here was measured on these.
+(`family-WIDTHxDEPTH-SEED`), trained for 1,000 steps on 849 chapters of Debian's package `bible-kjv-text`. Their
+weights, in 16 bit, are in `papers/results/networks`.
 
 <details markdown="1">
 <summary>The eight networks: parameters, nats and bits per byte</summary>
@@ -607,8 +606,8 @@ Their weights, in 16 bit, are in `papers/results/networks`, and everything here 
 </details>
 
 A document is a chapter, and a sample is one window of 128 bytes of a chapter: 849 windows to fit, 100 to validate on
-and 240 to score. No network and no stitch has learned from the chapters that validate or score. All scores are nats per
-byte, and all intervals are 95 % over documents.
+and 240 to score. No network and no stitch has learned from the last two. All scores are nats per byte, and all
+intervals are 95 % over documents.
 
 ```python
 import torch
@@ -634,10 +633,6 @@ squares to the receiver's activations alone; and the nats per byte of the contro
 
 {curve}
 
-Another seed's blocks cost little. They cost least behind the last block, where an untrained sender costs most: a whole
-nat and more. Fitted to the receiver's activations alone, the same maps cost about twice as much. A receiver stitched to
-itself gains a little, because a stitch is trained, too. The cap was reached everywhere, so penalties are upper bounds.
-
 ## Every block into every block
 
 ![Nats per byte of every block stitched into every block, with controls](images/kjv-matrix.png)
@@ -657,17 +652,14 @@ The same at half the depth, by `{fit_of_across}`, with controls by least squares
 
 </details>
 
-Another width or depth costs about what another seed does; a GPT-2 into a Llama costs most. An untrained sender, and
-shuffled pairs, are far from all of them.
-
 ## A probe and a direction, carried
 
-People want to find in a second model what was found in a first. Two linear probes were trained on the activations of
-one network, the *owner*, behind half of its blocks. At each letter, one finds whether the word is a *name* (in
-mid-sentence, its capital at least two letters back). The other finds whether the word will have the *ending* -eth,
-before that is there. Another network, the *reader*, is stitched into the owner, and the owner's probe reads the result.
-It is compared with a probe trained on the reader itself, with a stitch by least squares, and with four random maps of
-the reader's activations that have the owner's means and deviations (their mean, and from least to most).
+Two linear probes were trained on the activations of one network, the *owner*, behind half of its blocks. At each
+letter, one finds whether the word is a *name* (in mid-sentence, its capital at least two letters back). The other finds
+whether the word will have the *ending* -eth. Another network, the *reader*, is stitched into the owner, and the owner's
+probe reads the result. It is compared with a probe trained on the reader itself, and with a stitch by least squares.
+Four random maps of the reader's activations, with the owner's means and deviations, show chance (their mean, and from
+least to most).
 
 <details markdown="1">
 <summary>Areas under the ROC curve, for each probe and each of its readers</summary>
@@ -677,10 +669,9 @@ the reader's activations that have the owner's means and deviations (their mean,
 </details>
 
 The other way round, directions: differences of the owner's mean activations, carried into the reader by the stitch
-(`stitched.carry`) and added there at every byte. *names* is blanks that a capital follows less those that a small
-letter follows, and is scored by the log-odds of a capital after blanks in mid-sentence. *testament* is the New
-Testament less the Old, and is scored by the log-odds of "Jesus" against "LORD" after a context. Steps are four times
-as long as the reader's own direction, all of one length.
+(`stitched.carry`) and added there at every byte. *names* is blanks before a capital less those before a small letter,
+and is scored by the log-odds of a capital. *testament* is the New Testament less the Old, and is scored by the log-odds
+of "Jesus" against "LORD". Steps are four times as long as the reader's own direction, all of one length.
 
 <details markdown="1">
 <summary>Effects in nats, for each direction and each reader</summary>
@@ -689,11 +680,10 @@ as long as the reader's own direction, all of one length.
 
 </details>
 
-A name is read by the owner's probe in all three readers nearly as well as by one of their own, and far above any random
-map. The direction of names does as much there as the reader's own, or more. Weak features are carried only in part, or
-not at all. The ending, which the owner's probe itself barely reads, is near the random maps. In the wider network so is
-the effect of the direction of the testaments. Least squares alone carries about as well as the task loss, although its
-penalty is higher.
+The owner's probe reads a name in all three readers nearly as well as one of their own, and far above any random map.
+The direction of names does as much there as the reader's own, or more. Weak features are carried only in part, or not
+at all. The ending is near the random maps, and in the wider network so is the effect of the direction of the
+testaments. Least squares alone carries about as well as the task loss, although its penalty is higher.
 
 ![Probes and directions of one network, carried to another](images/kjv-carried.png)
 
@@ -747,7 +737,7 @@ def say_across() -> Iterator[str]:
 
 
 def say_carried(kind: str, ways: tuple[str, ...], heads: str) -> Iterator[str]:
-    """Write a row for each pair and what was carried; of directions, for the longest step."""
+    """Write a row for each pair and each carried probe or direction; of directions, for the longest step."""
     rows = pd.read_csv(FOLDER / "carried.csv").query(
         "kind == @kind and (kind == 'probe' or strength == @STRENGTHS[-1])"
     )
@@ -760,7 +750,7 @@ def say_carried(kind: str, ways: tuple[str, ...], heads: str) -> Iterator[str]:
 
 
 def page() -> str:
-    """Return docs/language-models.md, made of the cards and tables; what is between them is in ``PAGE_TEXT``."""
+    """Return docs/language-models.md, made of the cards, the tables and ``PAGE_TEXT``."""
     parts: dict[str, Callable[[], Iterable[str]]] = {
         **{f"fit_of_{what}": lambda what=what: [descended(read(what))["fit"].iloc[0]] for what in TABLES},
         "networks": say_networks,

@@ -1,4 +1,4 @@
-"""What a curve of ResNet-18 at 224 px takes on the disk: the forecast, and a hundredth of it measured.
+"""The disk space of a curve of ResNet-18 at 224 px: the forecast, and a hundredth of it measured.
 
     python -m benchmarks.large_curve                     # 20,000 images (3 GB of disk), then 200
     python -m benchmarks.large_curve --images 2000       # both a tenth
@@ -50,7 +50,7 @@ def say(what: str, made: Forecast, allowed: int) -> None:
 
 
 class Watched(threading.Thread):
-    """Adds up, many times a second, what lies in a folder, with files that are removed and still mapped."""
+    """Adds up the size of a folder many times a second, with files that are removed and still mapped."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)

@@ -107,7 +107,7 @@ def take_kept(base: BaseModel, store: Store) -> str:
 
 
 def keep(base: BaseModel, store: Store) -> str:
-    """Keep a network that took long; return what was done, or why not."""
+    """Keep a network that took long; return a message."""
     if not store.has(NETWORKS, base.key):
         return ""
     card, path = store.record(NETWORKS, base.key), path_of(base)
@@ -142,7 +142,7 @@ def keep_unfinished(store: Store, path: Path = UNFINISHED, results: Path = RESUL
 
 
 def take_unfinished(store: Store, path: Path = UNFINISHED) -> int:
-    """Put the trials that are kept into a store that lacks them; return how many. What is damaged is left out."""
+    """Put the trials that are kept into a store that lacks them; return how many. Damaged ones are left out."""
     there, taken = store.finished(), 0
     if path.is_file():
         with tarfile.open(path) as archive, TemporaryDirectory(dir=store.path) as folder:
@@ -193,7 +193,7 @@ def _record_of(rows: list[dict[Any, Any]]) -> dict[str, Any]:
 
 
 def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
-    """Keep the networks of a study, and write what all took and what it says."""
+    """Keep the networks of a study, and write their times and the study's results."""
     for base in networks:
         if said := keep(base, store):
             print(said, flush=True)
@@ -212,7 +212,7 @@ def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
 
 
 def main() -> int:
-    """Run what there is time for; return the exit code."""
+    """Run the experiments for which there is time; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="a folder with cifar10/ and mnist/")
     parser.add_argument("store", type=Path)

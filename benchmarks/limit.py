@@ -1,4 +1,4 @@
-"""What a matrix needs, what the machine could do, what was reached; and what hernandez2022's matrices would take.
+"""The operations of a matrix, the machine's peak, the rate reached, and the time of hernandez2022's matrices.
 
     python benchmarks/limit.py path/to/cifar10 runs/scaling
 
@@ -73,12 +73,12 @@ def stitch_flops(sent: tuple[int, ...], received: tuple[int, ...]) -> int:
 
 
 def whole(network: Network) -> int:
-    """Operations of a network for one image, but for what lies after its last cut."""
+    """Return the operations of a network for one image, up to its last cut."""
     return tuple(network.cuts)[-1].flops
 
 
 def needed(sent: Cut, received: Cut, of: int, taken: tuple[float, float], images: tuple[int, int, int]) -> "Parts":
-    """What one seam of maps needs once activations are there, by part.
+    """Return the operations of one seam of maps once activations are there, by part.
 
     ``of`` are the receiver's operations, ``taken`` the steps and the images looked at in validation, all looks
     together, ``images`` those to fit, to validate and to score.
@@ -193,7 +193,7 @@ def blocks(network: Network) -> list[Cut]:
 
 
 def of_hernandez(folder: Path, shop: Workshop, networks: list[Network]) -> None:
-    """Print what 256 ordered pairs under four conditions need, and how long they would take."""
+    """Print the operations of 256 ordered pairs under four conditions, and how long they would take."""
     descents = [record for cell in sampled(8) if taken(record := records(folder, Point("seam", 16, (cell,)))[0])[0]]
     steps, validated = (fmean(each) for each in zip(*map(taken, descents), strict=True))
     capped = sum(not record["converged"] for record in descents)

@@ -1,4 +1,4 @@
-"""What the default fit finds at a seam whose receiver was never taught a class, by the starts that it may take.
+"""The default fit at a seam whose receiver was never taught a class, from each of its starts.
 
     suture train oxford-small --network zoo:cnn,dense=4 --data DATA/cifar10 --out A --seed 30
     suture train oxford-small --network zoo:cnn,dense=4 --data DATA/cifar10 --out B --seed 35 \\

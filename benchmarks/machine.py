@@ -1,4 +1,4 @@
-"""Measure the machine: what it can do with one thread, and what a piece of work takes of it.
+"""Measure the machine: its peak with one thread, and the cost of a piece of work.
 
 Peaks are of matrix products, and of convolutions in the shapes of networks, in billions of floating-point operations
 per second, a multiply-add counting two, the best of several runs; in float32, and in bfloat16, which few processors
@@ -109,7 +109,7 @@ class Spent:
 
 @contextmanager
 def spending() -> Iterator[Spent]:
-    """Measure what is done inside; the result is filled in at the end, also after an exception."""
+    """Measure the work inside; the result is filled in at the end, also after an exception."""
     spent = Spent()
     gc.collect()
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Stitch a sample of the cells of a matrix by several methods, in turns, and say what each costs and reaches.
+"""Stitch a sample of the cells of a matrix by several methods, in turns, and report cost and accuracy of each.
 
 Methods are the plain loop, least squares followed by Adam, the default fit, and any that --fit names. They take turns,
 so that whatever else the machine does falls on all of them alike. What Suture computes once for a whole matrix
@@ -128,7 +128,7 @@ class Job:
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """What tells it from all other jobs, and finds its record."""
+        """The key that identifies the job and finds its record."""
         return self.trial.key, self.trial.control, self.name, str(self.method), self.repeat
 
 
@@ -165,7 +165,7 @@ def _by(trial: Trial, method: Method) -> Trial:
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement: its accuracy, or the error that it ended in, and what it took.
+    """One measurement: its accuracy, or the error that it ended in, and its cost.
 
     ``cpu`` and ``wall`` are in seconds, ``peak`` in bytes; ``flops`` is ``None`` if it cannot be said.
     """
@@ -184,7 +184,7 @@ class Record:
 
 
 class File:
-    """The lines of a benchmark: what it is of, the machine's peaks, the shared work, and a record for each job."""
+    """The lines of a benchmark: its subject, the machine's peaks, the shared work, and a record for each job."""
 
     def __init__(self, path: Path, subject: dict[str, Any]) -> None:
         self.path, self.content, self.records = path, dict[str, Any](), dict[Any, Record]()
@@ -223,7 +223,7 @@ def fill(cache: Activations, needs: Iterable[Need]) -> None:
 
 
 def measured(grid: Sequence[Trial], methods: dict[str, Method], jobs: Sequence[Job], file: File) -> None:
-    """Measure what the file does not have yet."""
+    """Measure the jobs that the file lacks."""
     missing = [job for job in jobs if job.key not in file.records]
     if not missing and "shared" in file.content:
         return
@@ -301,7 +301,7 @@ class Summary:
 
 
 def summarise(methods: Sequence[str], records: Iterable[Record], shared: dict[str, Any]) -> list[Summary]:
-    """Compute what records say of each method; nothing if no cell was measured by all."""
+    """Compute a summary of each method's records; nothing if no cell was measured by all."""
     by_seam: dict[Seam, dict[str, list[Record]]] = {}
     for record in records:
         if record.error is None and not record.control:
@@ -377,7 +377,7 @@ ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
 
 
 def shown(summaries: Sequence[Summary], file: File) -> None:
-    """Print what was measured, on what, and what it says."""
+    """Print the measurements, their subject, and the summary."""
     subject, console = file.content["subject"], Console()
     fit, validation, score = subject["images"]
     print(
@@ -403,7 +403,7 @@ def shown(summaries: Sequence[Summary], file: File) -> None:
 
 
 def run(given: argparse.Namespace, networks: Sequence[Network], data: suture.Data) -> int:
-    """Measure what the file does not have yet, and print what it says; return the exit code."""
+    """Measure the jobs that the file lacks, and print the summary; return the exit code."""
     sender, receiver = networks
     data = data.limited(fit=given.fit_samples, score=given.score_samples)
     methods = methods_for(len(data.fit), given.fit, least_squares=not given.no_least_squares)

@@ -42,7 +42,7 @@ SURVIVED, NOTHING_RUN = 0, (4, 5)  #: exit codes of pytest; all others say that 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault. ``origin`` is the commit or the draw that it comes from, ``why`` says what it breaks."""
+    """One fault. ``origin`` is the commit or the draw that it comes from, ``why`` the consequence."""
 
     id: str
     origin: str
@@ -146,7 +146,7 @@ def judge(mutant: Mutant, copy: Path, root: Path, limit: float) -> dict[str, obj
 
 
 def _pytest(tests: Sequence[str], copy: Path, root: Path, limit: float) -> tuple[int | None, str]:
-    """Its exit code, ``None`` after the time limit, and what it said; all processes that it began are ended."""
+    """Run pytest; return its exit code (``None`` after the time limit) and its output. All its processes are ended."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", MARKS, *tests]
     settings = os.environ | {
         "PYTHONPATH": os.pathsep.join(str(copy / one) for one in PACKAGES),
@@ -187,7 +187,7 @@ def _forget(path: Path) -> None:
 
 
 def logged(path: Path) -> dict[str, dict[str, object]]:
-    """What a log says, by mutant."""
+    """Return the results in a log, by mutant."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {entry["id"]: entry for entry in map(json.loads, lines)}
 

@@ -1,4 +1,4 @@
-"""What ResNet-18s of half the width need after their first stage that others of that width do not send them.
+"""The activations that ResNet-18s of half the width need after their first stage, and others do not send them.
 
     python -m benchmarks.narrow DATA [FOLDER] [--store STORE]
 
@@ -42,7 +42,7 @@ FITTED, READ, BATCH = 10_000, 2_500, 500  #: images that stitches are fitted to,
 
 
 def read_channels(network: Network, cut: str, images: Tensor) -> Tensor:
-    """Return what passes at a cut, of shape (images, channels, height, width)."""
+    """Return the activations at a cut, of shape (images, channels, height, width)."""
     with torch.no_grad():
         return torch.cat([network.upto(cut)(part) for part in images.split(BATCH)])
 
@@ -63,7 +63,7 @@ def _pixels(x: Tensor) -> Tensor:
 
 
 def apply(solved: Tensor, sent: Tensor) -> Tensor:
-    """Return what the map makes of the sender's channels."""
+    """Apply the map to the sender's channels."""
     return torch.einsum("oi,nihw->nohw", solved[:, :-1].float(), sent) + solved[:, -1].float()[:, None, None]
 
 

@@ -27,7 +27,7 @@ def score(alpha: float, x: Any, y: Any) -> float:
 
 
 class Results:
-    """What passed, failed, and was skipped."""
+    """The tests that passed, failed, and were skipped."""
 
     def __init__(self) -> None:
         self.by: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}

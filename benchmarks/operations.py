@@ -32,7 +32,7 @@ class PerImage:
 
 
 def per_image(trial: Trial, stitch: nn.Module) -> PerImage:
-    """Count the operations at a trial's seam with a stitch; the stitch's parameters keep what they are."""
+    """Count the operations at a trial's seam with a stitch, whose parameters stay unchanged."""
     sent, _ = trial.seam.shapes
     suffix = trial.receiver.after(trial.receiver_cut)
     prefix = trial.sender.cuts.find(trial.sender_cut).flops if isinstance(trial.sender, Network) else 0

@@ -25,13 +25,13 @@ ORDERS = FOLDER / "orders.json"
 
 
 def read() -> dict[str, Any]:
-    """Return what is there, by seam, candidate and order."""
+    """Return the records, by seam, candidate and order."""
     found: dict[str, Any] = json.loads(ORDERS.read_text()) if ORDERS.exists() else {}
     return found
 
 
 def run(data: Path, wanted: str, rate: float, orders: list[int]) -> None:
-    """Fit what is missing at one seam."""
+    """Make the missing fits at one seam."""
     torch.set_num_threads(1)
     seam = next(seam for seam in read_seams() if seam["id"] == wanted)
     reference, name = best(read_results(seam))[0], f"adam {rate:g}"

@@ -1,4 +1,4 @@
-"""What the store and the runners cost beside the work itself, and what a second worker brings.
+"""The cost of the store and the runners beside the work itself, and the gain of a second worker.
 
 python benchmarks/overheads.py [store] [runners] [resume] [workers] [--trials 10000]
 

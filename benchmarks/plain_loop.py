@@ -43,7 +43,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class PlainResult:
-    """What the plain loop gave: the share of test images that are right, and the steps that it took."""
+    """The result of the plain loop: the share of test images that are right, and the steps that it took."""
 
     accuracy: float
     steps: int
@@ -95,7 +95,7 @@ def _prefix(trial: Trial) -> nn.Module:
 
 
 def _sent(sender: Network | ClusteredNoise, samples: Samples) -> Tensor:
-    """Return what goes into the prefix: raw images, or noise."""
+    """Return the input of the prefix: raw images, or noise."""
     return samples.images if isinstance(sender, Network) else sender.activations(samples)
 
 

@@ -58,7 +58,7 @@ def plan(folder: Path, trials: int):  # type: ignore[no-untyped-def]
 
 
 def drive(address: str, folder: Path, store: Path, trials: int) -> None:
-    """What the driver does."""
+    """Run as the driver."""
     import suture
 
     suture.run(plan(folder, trials), store=store, on=suture.Ray(address=address))

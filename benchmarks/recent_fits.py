@@ -1,4 +1,4 @@
-"""The fits of the last years beside the default, and how much of what works is in distribution.
+"""The fits of the last years beside the default, and how many of the working cuts are in distribution.
 
     python -m benchmarks.recent_fits run DATA FOLDER     measures what is missing; the store is FOLDER
     python -m benchmarks.recent_fits collect FOLDER      writes results/recent_fits/{fits,triangle,noise}.parquet
@@ -127,7 +127,7 @@ def plan_noise(data: Path) -> Iterator[suture.Trial]:
 
 
 def run(data: Path, folder: Path) -> None:
-    """Measure what is missing, what costs least first."""
+    """Measure the missing trials, the cheapest first."""
     for name, trials in (
         ("fits", plan_fits(data, "mlp cnn")),
         ("noise", plan_noise(data)),

@@ -199,7 +199,7 @@ def load_network(name: str, example: Tensor) -> suture.Network:
 
 
 def _nothing() -> Tensor:
-    """Stand in for what a fit does not read."""
+    """Stand in for an argument that a fit does not read."""
     return torch.empty(0)
 
 
@@ -321,7 +321,7 @@ def descend(
     after_looking: Callable[[], object] = lambda: None,
     order: int = 1,
 ) -> dict[str, Any]:
-    """Lower the cross-entropy by Adam with a cosine; score at every look. ``given`` says what is fed for indices.
+    """Lower the cross-entropy by Adam with a cosine; score at every look. ``given`` maps indices to inputs.
 
     ``forward`` maps what is fed and a suffix to the outputs; ``order`` seeds the batches.
     """
@@ -496,7 +496,7 @@ def read_seams() -> list[Seam]:
 
 
 def read_results(seam: Seam) -> dict[str, Any]:
-    """Return what is there of a seam."""
+    """Return the records of a seam."""
     path = FOLDER / f"{seam['id']}.json"
     return json.loads(path.read_text()) if path.exists() else {"n": 0, "candidates": {}}
 
@@ -586,7 +586,7 @@ def judge(data: Path, fit: str, only: list[str], seeds: int, closed: bool) -> No
 
 
 def measure(trial: suture.Trial, wanted: float, cache: Activations) -> dict[str, Any]:
-    """Measure a trial; return what is kept of it beside the reference accuracy."""
+    """Measure a trial; return the facts that are kept beside the reference accuracy."""
     begun = time.process_time()
     with timed_fit() as took:
         measured = suture.measure(trial, cache)
@@ -782,7 +782,7 @@ def compare_losses(data: Path, fit: str, only: list[str]) -> None:
 
 
 def sum_up(fit: str) -> None:
-    """Print over all judged seams what is asked of a fit: how near it is, what it claims, how far its seeds range."""
+    """Print over all judged seams how near a fit is, whether its claims are true, and how far its seeds range."""
     judged: dict[str, Any] = json.loads((FOLDER / f"judged-{fit}.json").read_text())
     seams = {seam: list(rows.values()) for seam, rows in judged.items()}
     rows = [row for own in seams.values() for row in own]
@@ -805,7 +805,7 @@ def sum_up(fit: str) -> None:
 
 
 def table() -> None:
-    """Print what is there."""
+    """Print the table of the judged seams."""
     for seam in read_seams():
         results = read_results(seam)
         where = f"{seam['sender']} {seam['sender_cut']} -> {seam['receiver']} {seam['receiver_cut']}"

@@ -1,4 +1,4 @@
-"""A disk that is full, and one that becomes read-only, in the middle of a run: what is said, and what is lost.
+"""A disk that is full, or becomes read-only, in the middle of a run: the messages and the losses.
 
 python benchmarks/refusing_disk.py
 

@@ -52,7 +52,7 @@ GROUPS: dict[str, tuple[tuple[tuple[changes.Variant, ...], bool], ...]] = {
 
 
 def layers_of(model: nn.Module, images: Tensor, example: Tensor, names: slice) -> list[Tensor]:
-    """What the ReLUs of a network give."""
+    """Return the outputs of a network's ReLUs."""
     network = suture.Network(model, example=example, name="n")
     cuts = [cut for cut in network.cuts.names if cut.endswith("relu")][names]
     samples = suture.data.Samples("images", images, torch.zeros(len(images), dtype=torch.long), ("none",))

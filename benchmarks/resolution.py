@@ -1,4 +1,4 @@
-"""How much of the triangle is resolution: what a stitch that enlarges maps could give at best.
+"""How much of the triangle is resolution: the best result of a stitch that enlarges maps.
 
     python -m benchmarks.resolution DATA [FILE]
 

@@ -1,4 +1,4 @@
-"""What it costs to compare whatever is read from disk with its hash, as a share of a default curve.
+"""The cost of comparing every file read from disk with its hash, as a share of a default curve.
 
 python benchmarks/safety.py [DATA] [--fit 5000] [--score 2000] [--at CUT …]
 
@@ -42,7 +42,7 @@ def timed(owner: Any, name: str) -> None:
 
 
 class Forgets(set[Any]):
-    """What this process wrote itself is compared all the same, once."""
+    """A store that compares even the files that this process wrote itself, once."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the default fit costs as cuts, training images and network width grow, in CPU seconds of one thread.
+"""The cost of the default fit as cuts, training images and network width grow, in CPU seconds of one thread.
 
     python benchmarks/scaling.py path/to/cifar10 runs/scaling
 
@@ -66,7 +66,7 @@ COLOURS = {"seams": ("#0072B2", "o"), "shared": ("#D55E00", "s"), "plain loop": 
 
 @dataclass(frozen=True)
 class Point:
-    """One thing that is timed: a seam, or what all seams between some blocks share."""
+    """One thing that is timed: a seam, or the work that all seams between some blocks share."""
 
     kind: str  #: seam, shared, plain
     width: int
@@ -165,7 +165,7 @@ PARTS: list[tuple[str, Any, str]] = [
 
 
 class ClockedSuffix(torch.nn.Module):
-    """A suffix that adds up the CPU seconds that pass in it, forwards and back, and the images, by what they are for.
+    """A suffix that adds up its CPU seconds, forwards and back, and its images, by their purpose.
 
     That is steps or validation.
     """
@@ -301,7 +301,7 @@ def exponent(places: list[float], values: list[float]) -> tuple[float, float, fl
 
 
 def panels(folder: Path) -> list[tuple[str, list[float], dict[str, list[float]]]]:
-    """What each panel shows: its axis, the places on it, and seconds by what they are of."""
+    """Return the contents of each panel: its axis, the places on it, and seconds by purpose."""
     of_cuts = {
         "seams": [count**2 * seams(folder, sampled(count)) for count in CUTS],
         "shared": [seconds(folder, Point("shared", 16, grid(count))) for count in CUTS],

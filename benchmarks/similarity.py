@@ -97,7 +97,7 @@ def each_shape(xs: Layers, ys: Layers) -> dict[Pair, int]:
 
 @dataclass
 class Way:
-    """What a method took and gave: CPU and wall seconds of every repeat, and the values by pair of layers."""
+    """The result of a method: CPU and wall seconds of every repeat, and the values by pair of layers."""
 
     name: str
     cpu: list[float] = field(default_factory=list)
@@ -203,7 +203,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, networks: Sequence[Network], data: suture.Data) -> int:
-    """Measure CKA of all pairs of layers by every method, and print what each takes and how exact it is."""
+    """Measure CKA of all pairs of layers by every method, and print the time and the exactness of each."""
     data = data.limited(score=given.samples if given.samples is not None else min(SAMPLES, len(data.score)))
     cuts = [chosen(network, given.cuts) for network in networks]
     needs = [Need(network, data.score, cut.index) for network, of in zip(networks, cuts, strict=True) for cut in of]

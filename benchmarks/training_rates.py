@@ -1,4 +1,4 @@
-"""Images a second at which one core trains each network of the ledger: what ``zoo/ledger/entry.py`` has as ``_RATES``.
+"""Images a second at which one core trains each network of the ledger: ``_RATES`` in ``ledger/entry.py``.
 
 python benchmarks/training_rates.py [--seconds 15]
 

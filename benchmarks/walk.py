@@ -42,7 +42,7 @@ class Arrived(BaseException):
 
 
 def is_common(path: str) -> bool:
-    """Whether a file of the package belongs to what everything uses."""
+    """Return whether a file of the package belongs to the rooms that everything uses."""
     return path.startswith("common/") or path in {f"{name}.py" for name in COMMON.split()} or path == "__init__.py"
 
 

@@ -1,8 +1,8 @@
 """The model strings that this package adds: ``zoo:resnet,width=16`` builds a network, ``ledger:resnet18@10`` loads one.
 
 Networks of the ledger are 16-bit weights beside their cards. They lie in ``papers/results/networks`` of Suture's
-repository and are no part of what is installed: they are looked for in ``$SUTURE_LEDGER``, from the current folder, and
-in the checkout that this package is run from.
+repository and are not part of the installed package: they are looked for in ``$SUTURE_LEDGER``, from the current
+folder, and in the checkout that this package is run from.
 """
 
 import os

@@ -103,7 +103,7 @@ if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name in _MOVED:
-            raise ImportError(f"suture.{name} is {_MOVED[name]} now, of {_PAPERS}")
+            raise ImportError(f"suture.{name} is now {_MOVED[name]}, in {_PAPERS}")
         return _find(name)
 
     def __dir__() -> list[str]:

@@ -383,7 +383,9 @@ def test_a_keyboard_interrupt_keeps_what_was_measured(
     code, out, err = run(f"{QUICK} --out OUT")
     assert (code, out) == (130, "")
     line = f"{QUICK} --out {tmp_path / 'out'}"
-    said = f"suture: interrupted: 2 of 6 trials are measured and kept in {tmp_path / 'out'}; go on with: suture {line}"
+    said = (
+        f"suture: interrupted: 2 of 6 trials are measured and kept in {tmp_path / 'out'}; continue with: suture {line}"
+    )
     assert err.splitlines()[-1] == said
     assert list(dict.fromkeys(tables.load(tmp_path / "out" / "table.parquet")["control"])) == ["", "itself"]
 

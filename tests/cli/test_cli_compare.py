@@ -98,7 +98,7 @@ def test_compare_beside_a_run(run: Run, measured: str) -> None:
     assert [values[cut, cut] for cut in plain["receiver_cut"]] == pytest.approx(list(plain["linear_cka"]))
     code, out, err = run(f"{line} --preprocess mean=0.5 --beside {measured}")
     assert (code, out) == (2, "")
-    assert "it stitched another network called a, of other weights or preprocessing" in err
+    assert "it stitched another network called a, with other weights or preprocessing" in err
 
 
 def test_compare_beside_a_matrix_has_no_figure_of_a_curve(run: Run) -> None:

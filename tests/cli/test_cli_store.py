@@ -138,7 +138,7 @@ def test_what_is_said_of_a_command_that_was_stopped(run: Run, monkeypatch: pytes
         stopping(patched, 4)
         err = run(LINE)[2]
     kept = f"interrupted: 4 of 6 trials are measured and kept in {OUT}"
-    assert err.splitlines()[-1] == f"suture: {kept}; go on with: suture {LINE}"
+    assert err.splitlines()[-1] == f"suture: {kept}; continue with: suture {LINE}"
     stopping(monkeypatch, 2)
     code, _, err = run(LINE.replace("--out out", ""))
     assert code == 130
@@ -170,7 +170,7 @@ def test_what_failed_is_measured_again_when_asked(run: Run, monkeypatch: pytest.
     assert code == 1
     assert lines(text)[0] == f"{OUT}: 4 of 6 trials measured, 2 failed"
     assert "failed: 1 × FitError: no fit at pool" in lines(text)
-    assert pasted(text, "to measure again what failed:") == f"suture {LINE} --retry"
+    assert pasted(text, "to measure the failed trials again:") == f"suture {LINE} --retry"
     code, _, err = run("table out")
     assert code == 1
     assert "suture: 2 of 6 trials failed: 1 × FitError" in err
@@ -216,7 +216,7 @@ def test_the_status_says_how_far_a_run_is_and_how_to_go_on(run: Run, monkeypatch
         text[len(lines(text)[0]) + 1 :],
     )
     assert max(map(len, lines(text))) <= 80
-    assert pasted(text, "to go on:") == f"suture {LINE}"
+    assert pasted(text, "to continue:") == f"suture {LINE}"
     found = json.loads(run("status out --json")[1])
     expected = {"path": str(OUT), "planned": 6, "measured": 4, "failed": 0, "missing": 2, "running": 0, "errors": {}}
     assert found | expected == found
@@ -229,7 +229,7 @@ def test_the_status_of_a_run_that_is_over_and_of_one_made_in_python(run: Run, co
     shutil.rmtree(min((copy / "trials").iterdir()))
     code, text, _ = run("status out")
     assert code == 3
-    assert f"to go on, run the same plan again: suture.run(plan, store='{copy}')" in " ".join(lines(text))
+    assert f"to continue, run the same plan again: suture.run(plan, store='{copy}')" in " ".join(lines(text))
     assert max(map(len, lines(text))) <= 80
 
 
@@ -252,7 +252,7 @@ def test_the_table_shows_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch
     assert any(line.startswith("a → b: test accuracy in %") for line in lines(text))
     assert [line.split()[0] for line in lines(text) if line.startswith(("stage3", "pool"))] == ["stage3.pool", "pool"]
     assert max(map(len, lines(text))) <= 80
-    assert err.splitlines()[-1].startswith("suture: 2 of 6 trials are not measured yet; go on with: suture curve ")
+    assert err.splitlines()[-1].startswith("suture: 2 of 6 trials are not measured yet; continue with: suture curve ")
     stored = tables.load(OUT / "table.parquet")
     assert (len(stored), stored["trial"].nunique()) == (8, 4)
     assert list(pd.read_csv("rows.csv")["trial"]) == list(stored["trial"])
@@ -311,7 +311,7 @@ def test_what_a_stopped_run_left_is_removed_and_nothing_else(run: Run, copy: Pat
     lock = Locks(copy / "locks")
     lock.take("a trial")
     assert run("clean out")[0] == 2
-    assert "a run is at work in" in run("clean out")[2]
+    assert "a run is still working in" in run("clean out")[2]
     lock.give_all_back()
     assert run("clean out") == (0, said.format("freed"), "")
     assert run("clean out --json")[1].find('"bytes": 0') > 0

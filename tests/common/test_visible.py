@@ -74,5 +74,5 @@ def test_half_a_character_in_a_name_is_refused_before_anything_is_measured():
 @each("blank", ["", "  "])
 def test_a_name_of_which_nothing_is_seen_is_refused(blank):
     images, labels = torch.rand(20, 1, 4, 4), torch.arange(20) % 2
-    with pytest.raises(DataError, match="of which nothing is seen; give a name"):
+    with pytest.raises(DataError, match="which shows no visible character; give a name"):
         load_data(((images, labels), (images, labels)), name="d", classes=("x", blank))

@@ -224,13 +224,13 @@ def test_a_model_that_reads_padding_is_refused_and_one_that_heeds_its_mask_is_no
     batch = dict(zip(("x", "input_mask"), texts(8, 0).values(), strict=True))
     torch.manual_seed(0)
     reads, heeds = (Narrow(heeds, length).eval() for heeds in (False, True))
-    with pytest.raises(NetworkError, match="Narrow reads what they are filled up with, although the mask leaves it o"):
+    with pytest.raises(NetworkError, match="Narrow reads the padding, although the mask leaves it o"):
         Network(reads, example=batch)
     assert len(Network(heeds, example=batch).cuts) > 2
     full = {"x": batch["x"], "input_mask": torch.ones_like(batch["x"])}
     found = Samples("texts", batch, None, task=OwnOutputs())
     assert torch.equal(found.counted, batch["input_mask"] == 1), "whatever the model calls its mask counts"
-    with pytest.raises(DataError, match="texts are filled up, and Narrow reads what they are filled up with"):
+    with pytest.raises(DataError, match="texts are padded, and Narrow reads the padding"):
         Network(reads, example=full).check_samples(found)
 
 
@@ -239,14 +239,14 @@ def test_a_mean_over_all_positions_is_refused():
         def forward(self, x: Tensor, mask: Tensor) -> Tensor:
             return self.head((self.tokens(x) * mask[..., None]).mean(1))
 
-    with pytest.raises(NetworkError, match="depends on how far they are filled up, as a mean over all positions does"):
+    with pytest.raises(NetworkError, match="depends on the length of the padding, as a mean over all positions does"):
         Network(Mean().eval(), example=texts(8, 0))
 
 
 def test_what_a_suffix_reads_beside_the_tensor_must_be_given_to_it():
     network = Network(words(0), example=texts(4, 0))
     assert network.inputs_after("div", texts(4, 0)) is None
-    with pytest.raises(NetworkError, match=r"read masks or positions beside .* network.inputs_after\(cut, batch\)"):
+    with pytest.raises(NetworkError, match=r"read masks or positions; .* network.inputs_after\(cut, batch\)"):
         network.after("tokens")(network.upto("tokens")(texts(4, 0)))
 
 
@@ -503,7 +503,7 @@ def test_labels_of_tokens_are_filled_up_with_what_does_not_count():
 def test_inputs_that_say_too_little_are_refused():
     model, data = words(0), labelled(words(0), 60)
     listed = [(torch.tensor(ids), label) for ids, label in zip(*ROWS.values(), strict=True)]
-    with pytest.raises(DataError, match="filled up to 3 and to 4 tokens, and there is no mask"):
+    with pytest.raises(DataError, match="padded to 3 and to 4 tokens, without a mask"):
         load_data(DataLoader(Listed(listed), 2, collate_fn=lambda rows: collate(rows, False)), split=20)
     with pytest.raises(DataError, match=r"each must be integers \(n, T\), all of one shape, and 'mask' is torch.fl"):
         Network(model, example=texts(4, 0) | {"mask": torch.rand(4, LENGTH)})
@@ -514,7 +514,7 @@ def test_inputs_that_say_too_little_are_refused():
     blind = Network(nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), Head()), example=texts(4, 0)["x"], name="B")
     with pytest.raises(DataError, match="texts/fit has x, mask, and B was made with one input; make it with example"):
         suture.stitch(blind, blind, at="0", data=data)
-    with pytest.raises(DataError, match="a sequence of 'texts' is masked throughout"):
+    with pytest.raises(DataError, match="every position of a sequence of 'texts' is masked"):
         suture.data.samples.Samples(
             "texts",
             {"x": torch.ones(3, 4).long(), "mask": torch.zeros(3, 4).long()},
@@ -539,7 +539,7 @@ def test_a_network_that_takes_no_mask_is_fed_no_padding():
 
     data = labelled(words(0), 60)
     network = Network(scrambled(Unmasked()).eval(), example=data.example, name="U")
-    with pytest.raises(DataError, match="sequences of texts/fit are filled up, and U takes no mask"):
+    with pytest.raises(DataError, match="sequences of texts/fit are padded, and U takes no mask"):
         suture.stitch(network, network, at="tokens", data=data)
 
 

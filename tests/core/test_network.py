@@ -461,7 +461,7 @@ def test_an_untrained_network_has_the_hooks_of_the_trained_one_or_is_refused():
     for factory in (None, lambda: hooked(Small())):
         drawn = network(model, factory=factory).untrained(0)
         assert torch.equal(drawn(images(3, 8)), torch.full((3, 5), 7.0))
-    with pytest.raises(UntrainedError, match="what the factory builds has none; let it add these"):
+    with pytest.raises(UntrainedError, match="the factory's model has none; let the factory add them"):
         network(model, factory=Small).untrained(0)
 
 

@@ -338,7 +338,7 @@ def test_a_place_that_is_no_folder_and_a_record_that_is_not_plain(tmp_path):
     with pytest.raises(OutputError, match="cannot write"):
         made(Conv()).save(tmp_path / "file")
     for value in (torch.ones(2), {1: 2}, {1, 2}):
-        with pytest.raises(OutputError, match=r"the record holds a .*, which a JSON file cannot"):
+        with pytest.raises(OutputError, match=r"the record holds a .*, which a JSON file cannot hold"):
             made(Conv()).save(tmp_path / "never", {"kept": value})
     assert not (tmp_path / "never").exists()
     with pytest.raises(CheckpointError, match="no stitched network in"):

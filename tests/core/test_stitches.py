@@ -176,8 +176,8 @@ def test_a_refusal_names_both_shapes_and_the_families_that_can(family, sender, r
         (lambda: Conv(kernel=0), "Conv(kernel=0): a kernel that keeps the size is odd: 1, 3, 5, 7, 9, …"),
         (lambda: Conv(kernel=-1), "Conv(kernel=-1): a kernel that keeps the size is odd: 1, 3, 5, 7, 9, …"),
         (lambda: PooledLinear("class"), "PooledLinear(by='class'): give one of 'mean', 'first', 'last'"),
-        (lambda: LowRank(0), "LowRank(rank=0): a rank is at least 1"),
-        (lambda: TwoLayer(width=1), "TwoLayer(width=1): a width is at least 2, two units for a direction"),
+        (lambda: LowRank(0), "LowRank(rank=0): give at least 1"),
+        (lambda: TwoLayer(width=1), "TwoLayer(width=1): give at least 2, since a direction takes two units"),
         (lambda: ConvLinear(channels=0), "ConvLinear(channels=0): give at least 1, or None for the sender's"),
     ],
 )

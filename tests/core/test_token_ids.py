@@ -361,7 +361,7 @@ IDS, LABELS = sequences(40), torch.arange(40) % 3
 @each(
     ("train_ids", "test_ids", "said"),
     [
-        (IDS - 1, IDS, "token ids of 'tensors/train' begin at -1; .* give an attention_mask that is 0 there"),
+        (IDS - 1, IDS, "token ids of 'tensors/train' begin at -1; .* give an attention_mask that is 0 at the padding"),
         (IDS.byte(), IDS.byte(), r"bytes of shape \(40, 6\), which may be flat images or token ids; reshape images"),
         (IDS.to(torch.complex64), IDS, r"are torch\.complex64 of shape \(40, 6\)"),
         (IDS[:, :0], IDS[:, :0], "the sequences of 'tensors/train' are empty; give each at least one token"),
@@ -370,7 +370,7 @@ IDS, LABELS = sequences(40), torch.arange(40) % 3
         (
             IDS,
             IDS[:, :5],
-            "sequences of .* are 5 tokens long and those of .* 6 tokens; cut them to one length, or fill them up",
+            "sequences of .* are 5 tokens long and those of .* 6 tokens; cut them to one length, or pad them",
         ),
         (torch.cat([IDS, IDS]), torch.cat([IDS, IDS]), "80 of the 80 sequences of .* are also in"),
     ],
@@ -479,7 +479,7 @@ def test_language_models_on_the_command_line(folder, tmp_path, capsys, monkeypat
     assert main(["cuts", one, "--shape", str(LENGTH)]) == 0
     assert "blocks.1" in capsys.readouterr().out
     assert main(["cuts", one, "--shape", "2x3"]) == 2
-    assert "or how many tokens a sequence has" in capsys.readouterr().err
+    assert "or the number of tokens of a sequence" in capsys.readouterr().err
     assert main(["data", str(folder)]) == 0
     assert "sequences of 6 tokens" in capsys.readouterr().out
     curve = [

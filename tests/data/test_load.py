@@ -524,7 +524,7 @@ def test_images_that_would_be_all_but_black_are_refused():
     bits = (random > 0.5).to(torch.uint8)
     with pytest.raises(DataError, match=r"uint8 and hold 0 and 1 alone; .* give images.float\(\), or images \* 255"):
         load_data(((bits, labels), (1 - bits, labels)))
-    with pytest.raises(DataError, match=r"all but black; divide 0\.\.255 by 255 once, not twice"):
+    with pytest.raises(DataError, match=r"nearly black; divide 0\.\.255 by 255 once, not twice"):
         load_data(((random / 255, labels), ((1 - random) / 255, labels)))
     black = torch.zeros(60, 1, 2, 2)
     load_data(((black, labels), (black[:9], labels[:9])))  # is somebody's test of a program

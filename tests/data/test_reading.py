@@ -145,7 +145,9 @@ def test_a_loader_is_the_samples_of_its_batches() -> None:
     given = sum(len(labels) for _, labels in DataLoader(TensorDataset(PIXELS[TRAIN], LABELS[TRAIN]), 7, drop_last=True))
     assert len(found.training) == given < len(Pictures(TRAIN))
     shuffles = DataLoader(Pictures(TRAIN), 7, shuffle=True, drop_last=True)
-    with pytest.warns(SutureWarning, match=r"leaves out \d of \d\d samples, others each time .* all of them are taken"):
+    with pytest.warns(
+        SutureWarning, match=r"leaves out \d of \d\d samples, different ones each time .* all samples are used"
+    ):
         assert len(load_data((shuffles, test)).training) == len(Pictures(TRAIN))
     with pytest.raises(DataError, match="is a Some, whose __iter__ is its own"):
         load_data((Some(Pictures(TRAIN), 7), test))
@@ -213,7 +215,7 @@ def test_augmentation_is_refused() -> None:
         ),
     ):
         before = torch.random.get_rng_state()
-        with pytest.raises(DataError, match=r"are others each time that they are read.*without random ones"):
+        with pytest.raises(DataError, match=r"change each time they are read.*without random ones"):
             load_data(source)
         assert torch.equal(torch.random.get_rng_state(), before)
 
@@ -389,12 +391,12 @@ def test_a_sample_far_behind_that_cannot_be_read_is_named() -> None:
 def test_parts_with_other_classes_are_refused() -> None:
     other = Pictures(TEST)
     other.classes = ["dog", "cat", "fox"]
-    with pytest.raises(DataError, match="have other classes: 'cat', 'dog', 'fox', and 'dog', 'cat', 'fox'"):
+    with pytest.raises(DataError, match="have different classes: 'cat', 'dog', 'fox', and 'dog', 'cat', 'fox'"):
         load_data((Pictures(TRAIN), other))
     lacking = of_datasets(TEST).cast_column("label", datasets.ClassLabel(names=["dog", "cat", "fox"]))
-    with pytest.raises(DataError, match="have other classes"):
+    with pytest.raises(DataError, match="have different classes"):
         load_data((of_datasets(TRAIN), lacking))
-    with pytest.raises(DataError, match="have other classes"):
+    with pytest.raises(DataError, match="have different classes"):
         load_data(datasets.DatasetDict(train=of_datasets(TRAIN), test=lacking))
 
 
@@ -456,7 +458,7 @@ def test_large_data_lie_in_mapped_files_with_the_same_content(monkeypatch: pytes
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(mapped, "LARGE", 1)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match=r"find no room in .*nowhere \(No such file .*TMPDIR"):
+    with pytest.raises(DataError, match=r"do not fit into .*nowhere \(No such file .*TMPDIR"):
         plain()
 
 
@@ -516,7 +518,7 @@ def test_a_loader_that_draws_others_each_time_is_refused() -> None:
         DataLoader(Pictures(TRAIN), 7, sampler=some),
         DataLoader(Pictures(TRAIN), 7, sampler=RandomSampler(Pictures(TRAIN), num_samples=20)),
     ):
-        with pytest.raises(DataError, match=r"draws other samples each time; give .* as a dataset: .*Subset"):
+        with pytest.raises(DataError, match=r"draws different samples each time; give .* as a dataset: .*Subset"):
             load_data((loader, Pictures(TEST)))
 
 

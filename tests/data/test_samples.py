@@ -168,7 +168,7 @@ def test_take_copies_in_the_order_asked() -> None:
 
 
 def test_take_refuses_broken_pairs() -> None:
-    with pytest.raises(DataError, match="'toy shuffled', its pairs are broken: take first, then shuffle"):
+    with pytest.raises(DataError, match="'toy shuffled', because its pairs are broken: take first, then shuffle"):
         make().shuffled(0).take(torch.arange(4), "some")
 
 

@@ -325,7 +325,7 @@ def test_weights_that_no_float32_holds_are_refused(joint):
     family, sender, receiver = joint
     x, y = torch.randn(90, *sender), torch.randn(90, *receiver)
     for sent, received in ((1e25, 1e-25), (1e-25, 1e25)):
-        with pytest.raises(FitError, match=r"needs a weight of size .*, which torch.float32 does not hold.*; scale"):
+        with pytest.raises(FitError, match=r"needs a weight of size .*, which torch.float32 cannot hold.*; scale"):
             LeastSquares().fit(matching(family, x * sent, y * received), built(family, sender, receiver))
 
 

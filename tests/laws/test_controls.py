@@ -372,5 +372,5 @@ def test_invariance_aware_images_look_to_the_sender_as_the_datas_own_do() -> Non
     assert made.control == "invariance aware"
     assert made.key != few.key
     assert controls.invariance_aware(few, steps=200).fit_data is made.fit_data
-    with pytest.raises(DataError, match="noise as those of"):
+    with pytest.raises(DataError, match="look to noise like those of"):
         controls.invariance_aware(controls.clustered_noise(few))

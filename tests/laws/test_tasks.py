@@ -325,7 +325,7 @@ def test_a_curve_of_a_text_has_all_controls_but_those_of_classes():
         (torch.zeros(9, 2), Regression(), (), "is the same for all samples"),
         (torch.zeros(9, 2, dtype=torch.int64), Regression(), (), "finite floats"),
         (torch.zeros(9, dtype=torch.int64), DenseClassification(), THREE, "one for each position"),
-        (torch.full((9, 4), IGNORED), DenseClassification(), THREE, "no position that counts"),
+        (torch.full((9, 4), IGNORED), DenseClassification(), THREE, "every position of a sample of .* is ignored"),
         (torch.full((9, 4), 3), DenseClassification(), THREE, "range from 3 to 3"),
         (torch.zeros(9, 4), NextToken(), (), "token ids"),
         (torch.zeros(9, 1, dtype=torch.int64), NextToken(), (), "at least 2"),

@@ -333,7 +333,7 @@ REFUSED: dict[str, Callable[[Data, Network, Network], object]] = {
     "DataError: 'FGSM success at 0.1' is computed from a network": lambda data, a, b: suture.stitch(
         a, b, at=("first", "read"), data=data, scores=(scores.Accuracy(), suture.traits.FGSM(0.1))
     ),
-    "DataError: no images look to sees as those": lambda data, a, b: suture.curve(
+    "DataError: no images can be made that look to sees like those": lambda data, a, b: suture.curve(
         a, b, data=data, at=[("first", "read")], controls=(controls.invariance_aware,)
     ),
     "DataError: columns=('image', 'label'): give those of both": lambda data, a, b: load_views(

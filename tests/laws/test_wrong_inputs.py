@@ -167,17 +167,17 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "a branch on the number": (
         lambda: network(wrap(lambda m, out: out * 2 if out.shape[0] > 3 else out)),
         NetworkError,
-        "among 7 than among 3",
+        "in a batch of 7 and in one of 3",
     ),
     "a late branch in code that makes tensors": (
         lambda: network(wrap(lambda m, out: out + torch.ones(out.shape) if len(out) > 300 else out)),
         NetworkError,
-        "among 1000 than among 3",
+        "in a batch of 1000 and in one of 3",
     ),
     "a late branch on the number": (
         lambda: network(wrap(lambda m, out: -out if len(out) > 300 else out)),
         NetworkError,
-        "among 1000 than among 3",
+        "in a batch of 1000 and in one of 3",
     ),
     "another image": (lambda: network(wrap(lambda m, out: out.flip(0))), NetworkError, "the other images of its batch"),
     "the mean of a batch": (
@@ -266,7 +266,7 @@ DATA: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "bytes as floats": (lambda: loaded(BYTES.float()), DataError, NOT_IMAGES),
     "bytes as doubles": (lambda: loaded(BYTES.double().numpy()), DataError, NOT_IMAGES),
     "normalised images": (lambda: loaded((BYTES / 255 - 0.5) / 0.25), DataError, NOT_IMAGES),
-    "divided twice": (lambda: loaded(BYTES / 255 / 255), DataError, "all but black"),
+    "divided twice": (lambda: loaded(BYTES / 255 / 255), DataError, "nearly black"),
     "fractions as bytes": (lambda: loaded((BYTES > 99).to(torch.uint8)), DataError, "0 and 1 alone"),
     "infinite images": (lambda: loaded(BYTES / 0.0), DataError, "finite"),
     "images with nan": (lambda: loaded(BYTES / 255 * float("nan")), DataError, "finite"),
@@ -430,7 +430,9 @@ def test_what_real_images_show_is_seen_before_anything_is_measured() -> None:
     model = wrap(dim, lambda x: x * (1 + 100 * (x[:, :, 0, 0] > 0.95).float().mean()))
     made = network(model, example=X.clamp(max=0.9))
     roles = data()
-    with pytest.raises(NetworkError, match=r"net.* gives another output for an image among \d+ than among 1"):
+    with pytest.raises(
+        NetworkError, match=r"net.* gives different outputs for one image in a batch of \d+ and in one of 1"
+    ):
         measure(
             Trial(
                 Seam.at(made, network(small(1), name="B"), ("body.relu", "relu")),

@@ -205,7 +205,7 @@ def test_tables_that_do_not_fit_are_refused() -> None:
 @each(
     ("settings", "error", "said"),
     [
-        ({"by": []}, DataError, "compares by nothing"),
+        ({"by": []}, DataError, r"by=\[\] is empty"),
         ({"by": ["cka"]}, DataError, r"by\[0\] is 'cka': give indices"),
         ({"by": [indices.linear_cka] * 2}, DataError, "'linear_cka' is given twice"),
         ({"by": [indices.rbf_cka], "samples_as": "pixels", "samples": None}, DataError, "'conv' has .* samples of 8"),

@@ -171,7 +171,7 @@ def spoilt(value: float) -> np.ndarray:
             *(TOKENS, {"z": TOKENS + 1, "flat": X}),
             *({"ignore": UNEVEN, "samples_as": "pixels", "permutations": 0}, r"y\['flat'\] has no tokens"),
         ),
-        (X[:3], Y[:3], {}, r"linear_cka\(debiased=True\) of 3 samples does not exist"),
+        (X[:3], Y[:3], {}, r"linear_cka\(debiased=True\) of 3 samples is not defined"),
         (X, Y, {"permutations": 5}, "give 19 or more"),
         (X, Y, {"by": "cka"}, "by='cka' is a str"),
     ],

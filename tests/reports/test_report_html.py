@@ -421,7 +421,7 @@ def test_a_study_is_decided_as_on_its_page() -> None:
         old = {"versions": "Converged 0"} if outdated else {}
         tables = {kind: table.assign(**old) for kind, table in result.tables.items()}
         made = Result(study.id, "small", tables, result.card)
-        words = ["not measured by today's parts"] * 12 if outdated else [one.said for one in made.decide(study)]
+        words = ["not measured again"] * 12 if outdated else [one.said for one in made.decide(study)]
         _, blocks, _ = studies.section(study, made, several=False)
         rows = next(content["rows"] for kind, content in blocks if kind == "table")
         assert all(row[-1].startswith(word) for row, word in zip(rows, words, strict=True))

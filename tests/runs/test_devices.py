@@ -26,7 +26,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_measured(monke
     for name in ("gpu", "cuda:x"):
         with pytest.raises(DeviceError, match=f"'{name}' is not a device; give 'cpu', 'cuda' or 'cuda:1'"):
             suture.run(plan, device=name)
-    with pytest.raises(DeviceError, match="device 'mps': nothing was tried on its kind"):
+    with pytest.raises(DeviceError, match="device 'mps': Suture was not tried on this kind of device"):
         hybrids()[0].to("mps")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

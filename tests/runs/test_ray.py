@@ -448,7 +448,7 @@ def test_networks_on_a_gpu_need_one_there(here, device, settings, said):
 
 def test_a_worker_with_another_version_is_refused(here, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "1.0")
-    with pytest.raises(RunnerError, match=r"has torch .*, and the process that began the run 1\.0.*on all nodes"):
+    with pytest.raises(RunnerError, match=r"has torch .*, and the process that began the run has 1\.0.*on all nodes"):
         outcomes(plan(controls=()))
 
 
@@ -528,4 +528,4 @@ def test_a_run_whose_only_node_dies_ends_within_a_minute_and_says_how_to_go_on(t
     ended, kind, reason = said.split(" ", 2)
     assert float(ended) - float(killed) < 60
     assert (kind, failed) == ("RunnerError", "{}")
-    assert re.search(r"Ray.* trials are measured and kept in .*/run; go on with: suture curve A B$", reason)
+    assert re.search(r"Ray.* trials are measured and kept in .*/run; continue with: suture curve A B$", reason)

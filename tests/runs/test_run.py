@@ -185,7 +185,7 @@ def test_a_network_that_was_changed_spoils_every_trial_of_its_own_and_no_other()
 
 def test_a_plan_without_trials_is_refused(tmp_path):
     for store in (None, tmp_path / "run"):
-        with pytest.raises(DataError, match="this plan has no trial: nothing to measure"):
+        with pytest.raises(DataError, match="this plan has no trials; check"):
             run([], store=store)
 
 
@@ -331,7 +331,7 @@ def test_a_part_of_a_plan_and_a_wider_one_are_the_same_run(tmp_path):
 @pytest.mark.parametrize("stops_after", [1, 3])
 def test_an_interrupted_run_goes_on(tmp_path, stops_after):
     trials = noted_plan(tmp_path / "notes")
-    said = rf"interrupted: {stops_after} of 4 trials are measured and kept in .*run; the same call goes on from there"
+    said = rf"interrupted: {stops_after} of 4 trials are measured and kept in .*run; the same call continues from there"
     with pytest.raises(Interrupted, match=said):
         run(trials, store=tmp_path / "run", on=Faulty(stops_after=stops_after))
     assert measured(tmp_path / "notes") == stops_after

@@ -268,7 +268,7 @@ def test_a_damaged_record_is_named_and_measured_again_by_the_next_run(tmp_path):
     ("name", "content", "said"),
     [
         ("plans/notes.json", "{}", r"notes.json is damaged \(it lacks 'settings', 'trials'\)"),
-        ("plans/notes.json", "[]", r"notes.json is damaged \(it holds a list, and no names\)"),
+        ("plans/notes.json", "[]", r"notes.json is damaged \(it holds a list, not a mapping of names\)"),
     ],
 )
 def test_a_file_that_is_another_is_named(tmp_path, name, content, said):

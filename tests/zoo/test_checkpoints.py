@@ -184,7 +184,7 @@ def test_a_damaged_file_is_refused(tmp_path, suffix, damage):
     path = tmp_path / f"weights{suffix}"
     (save_file if suffix == ".safetensors" else torch.save)(trained().state_dict(), path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(CheckpointError, match=r"is damaged or no checkpoint \(.+\); copy it again"):
+    with pytest.raises(CheckpointError, match=r"is damaged, or not a checkpoint \(.+\); copy it again"):
         load_checkpoint(network(), path)
 
 

@@ -353,7 +353,7 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_and_so_are_two(tmp_path):
     save_file(convnet(width=2).state_dict(), path)
     with pytest.raises(CheckpointError, match="size mismatch for"):
         resolve(f"zoo:convnet,width=3@{path}")
-    with pytest.raises(SourceError, match=r"has a checkpoint, and 'other.pt' is another; keep one"):
+    with pytest.raises(SourceError, match=r"names a checkpoint, and 'other.pt' is given too; keep one"):
         resolve(f"zoo:convnet,width=2@{path}", "other.pt")
 
 
@@ -542,9 +542,7 @@ def test_pictures_are_not_given_to_a_model_that_does_not_say_how(hub_folder, tmp
     folder = shutil.copytree(hub_folder, tmp_path / "bare")
     written = (folder / "preprocessor_config.json").read_text()
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(
-        SourceError, match=r"bare reads images, and how they are prepared is not known .* preprocess.mean="
-    ):
+    with pytest.raises(SourceError, match=r"bare reads images, and its preprocessing is not known .* preprocess.mean="):
         resolve(f"hf:{folder}")
     assert resolve(f"hf:{folder},preprocess.mean=0.0").preprocess == Preprocess()
     (folder / "preprocessor_config.json").write_text(written.replace("ViTImageProcessor", "NoSuchProcessor"))
@@ -562,7 +560,7 @@ def test_what_a_processor_does_not_do_is_not_taken_over(hub_folder, tmp_path):
     assert resolve(f"hf:{folder},preprocess.std=0.5").preprocess == Preprocess(16, 3, std=(0.5,))
     transformers.MobileViTImageProcessor(size={"shortest_edge": 16}, crop_size=size).save_pretrained(folder)
     assert resolve(f"hf:{folder}").preprocess.library == "transformers"
-    with pytest.raises(SourceError, match="turns the order of channels round"):
+    with pytest.raises(SourceError, match="reverses the order of channels"):
         resolve(f"hf:{folder},preprocess.size=8")
 
 

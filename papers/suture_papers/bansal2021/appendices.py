@@ -252,7 +252,7 @@ _STITCH = ("stitched", replace(ALL, sender_cut="layer1.?"))
 _PROBES = Study(
     "bansal-probe",
     "Linear probes",
-    "Does a linear probe say of early layers what the stitch says?",
+    "Do a linear probe and the stitch agree about early layers?",
     "section 2",
     plans.plan_probes,
     (

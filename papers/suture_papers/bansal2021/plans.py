@@ -244,7 +244,7 @@ def plan_epochs(scale: Scale) -> list[Part]:
 
 
 def plan_widths(scale: Scale) -> list[Part]:
-    """bansal-3C; at small scale of 0.25 and 1 times the width."""
+    """Plan bansal-3C; at small scale with 0.25 and 1 times the width."""
     data, published = data_of(scale), scale.published(PUBLISHED)
     parts: list[Part] = []
     for a, b in permutations(WIDTHS, 2):
@@ -272,7 +272,7 @@ def plan_section_6_cka(scale: Scale) -> list[Part]:
 
 
 def plan_fine_tuning(scale: Scale) -> list[Part]:
-    """bansal-8: no plain trials; at small scale three cuts of ResNet-18, in disjoint pairs, since its senders are
+    """Plan bansal-8: no plain trials; at small scale three cuts of ResNet-18, in disjoint pairs, since its senders are
     untrained."""
     again: Fit = _TRAINED_ANEW if scale.name == PAPER else scale.published(_REDRAWN)
 

@@ -170,7 +170,7 @@ CONNECTIVITY = (
     Study(
         "bansal-5",
         "CKA of untrained senders",
-        "Does CKA say of an untrained network what the stitch says?",
+        "Do CKA and the stitch agree about an untrained network?",
         "appendix B.2.1, figure 5",
         plans.plan_untrained_cka,
         (
@@ -295,7 +295,7 @@ ROADS = (
     Study(
         "bansal-3A",
         "Fewer and wrong labels",
-        "How much of what a network represents depends on its labels?",
+        "How much of a network's representation depends on its labels?",
         "section 5, figure 3A",
         plans.plan_labels,
         (

@@ -142,7 +142,7 @@ class Claim:
         if verdict in (REPRODUCED, NOT_REPRODUCED):
             reason = self._doubt(figure, open_, read)
         elif verdict == UNDECIDED:
-            reason = self._say_wanted(figure, counted) + (", if their fits converge" if open_ else "")
+            reason = self._say_wanted(figure, counted) + (", and fits that converge" if open_ else "")
         return Decided(self, figure, UNDECIDED if reason else verdict, reason, fits, share, counted)
 
     def _bounded(self, figure: Figure, tables: Tables) -> tuple[Figure, bool]:
@@ -235,12 +235,12 @@ class Claim:
             return f"the looks were at {', '.join(map(str, self.looks))} networks"
         if counted and figure.networks >= self.enough:
             wanted = int(np.ceil(np.log((1 - figure.level) / 2) / np.log(MOST_PAIRS / 100)))
-            return f"{wanted} disjoint pairs of which it holds would decide it"
+            return f"{wanted} disjoint pairs, if it holds for each, would decide it"
         if bound is None or not figure.decides or figure.all_alike:
-            return f"{self.enough} networks decide, at least"
+            return f"at least {self.enough} networks are needed"
         wanted = _find_least(self.quantity.power(figure, bound, _TRIED))
         said = f"about {max(wanted, self.enough)} new networks would decide it"
-        return said if wanted else f"more than {MOST} networks"
+        return said if wanted else f"more than {MOST} networks are needed"
 
 
 def only_report(claim: Claim) -> Claim:
@@ -322,7 +322,7 @@ class Decided:
         """The verdict with its reason: how to decide an undecided one, or the version of a figure without verdict."""
         if self.figure is None or not self.reason:
             return self.verdict
-        return f"{self.verdict}{' ' if self.verdict == NOT_MEASURED else ': '}{self.reason}"
+        return f"{self.verdict} {self.reason}" if self.verdict == NOT_MEASURED else f"{self.verdict} ({self.reason})"
 
     @property
     def is_test(self) -> bool:

@@ -538,7 +538,7 @@ class WaysThatHold(PerUnit):
             numbers = [part.of_pairs(tables) for _, part, _ in way]
             each = pd.concat([own for own in numbers if own is not None], axis=1, join="inner").dropna()
             if len(each.columns) < len(way):
-                raise DataError("a statement is not of pairs of networks, so it cannot be counted")
+                raise DataError("a statement that is not about pairs of networks cannot be counted")
             held.append(
                 each.ge([low for low, _, _ in way]).all(axis=1) & each.le([high for *_, high in way]).all(axis=1)
             )

@@ -50,7 +50,7 @@ BEFORE = "before"  #: the folder of results of an older version
 STANDING = {
     "Converged": (1, 2, 3)
 }  #: older versions of parts by which verdicts stand; docs/papers/versions.md says why
-OUTDATED = "by today's parts; the figure is of older ones"
+OUTDATED = "again; the figure is by an older version"
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip
 Labels = tuple[object, ...]
@@ -226,7 +226,7 @@ def _plan(part: Deferred, networks: Iterable[Network], study: Study, near: Colle
 
 
 def hash_prefixes(plan: Iterable[Trial]) -> dict[str, str]:
-    """Return by the key of each trial a hash of what its sender is up to its cut; empty for noise.
+    """Return by the key of each trial a hash of its sender up to its cut; empty for noise.
 
     Networks that differ behind a cut alone are one sender there: a network that learned something in one layer and the
     one that it started from. Trials keep the sender's own name and key.

@@ -166,7 +166,7 @@ def run(chosen: Namespace) -> int:
         except Interrupted:
             raise
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted in {study.id}; go on with: {chosen.line}") from None
+            raise KeyboardInterrupt(f"interrupted in {study.id}; continue with: {chosen.line}") from None
         files = result.save(results)
         if study.panels:
             files += figures.save(figure(study, result.tables), drawn / study.id)
@@ -341,7 +341,7 @@ def _pages(chosen: Namespace, results: dict[str, Any]) -> dict[Path, str]:
             made[path] = paper_page(_template(path), paper, results, every)
         for study in every:
             path = folder / f"{study.id}.md"
-            made[path] = study_page(_template(path), study, results, drawn)
+            made[path] = study_page(_template(path), study, results, drawn, every)
     return made
 
 

@@ -109,7 +109,7 @@ def train(chosen: Namespace) -> int:
             say(f"suture: the network in {place} is damaged, or was changed, and is trained again")
     if not all(map(is_sound, wanted)):
         if (folder / LABEL).exists():
-            raise StoreError(f"{folder} is the folder of a run; name another one for a network")
+            raise StoreError(f"{folder} is the folder of a run; name another for the network")
         locks = Locks(folder_to_write(folder / PROGRESS))
         if not locks.take("command"):
             raise OutputError(
@@ -293,7 +293,7 @@ def _outcome(model: Any, progress: Path, command: str) -> Any:
             return model.train(progress, shown.watch)
     except KeyboardInterrupt:
         kept = any(progress.glob("step-*"))
-        there = "go on from the last checkpoint" if kept else "there is no checkpoint yet; begin anew"
+        there = "continue from the last checkpoint" if kept else "there is no checkpoint yet; start again"
         raise KeyboardInterrupt(f"interrupted; {there} with: {command}") from None
     finally:
         shown.end()

@@ -93,8 +93,8 @@ def plan(chosen: Namespace) -> int:
 def train(chosen: Namespace) -> int:
     """Train the networks of the experiments.
 
-    Train the base networks of the experiments into the folder of a run. What is there is not trained again, and what
-    was stopped goes on.
+    Train the base networks of the experiments into the folder of a run. Networks that are there are not
+    trained again, and a stopped training continues.
     """
     from suture import Store
     from suture.extend import NETWORKS, choose_progress

@@ -63,7 +63,10 @@ _DEEPER = "mean accuracy where the sender's cut is at least as deep as the recei
 
 
 def _tell_small(which: str) -> tuple[str, ...]:
-    return (_FEW, f"The published fit has its full 780 steps at the ends of the stages (4 × 4 cuts) of {which}.")
+    return (
+        _FEW,
+        f"The published fit is planned with its full 780 steps at the ends of the stages (4 × 4 cuts) of {which}.",
+    )
 
 
 def _draw_maps(where: Where, *named: tuple[str, str, str], title: str = "") -> Panel:
@@ -357,7 +360,7 @@ STUDIES: tuple[Study, ...] = (
     Study(
         "hernandez-copy",
         "Copying",
-        "Does a stitch that serves the task give the receiver what it expects?",
+        "Does a stitch that serves the task give the receiver the activations that it expects?",
         "sections 1.2 and 1.5",
         plan_copies,
         (

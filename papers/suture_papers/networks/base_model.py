@@ -279,7 +279,7 @@ def round_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors with numbers that 16 bits hold. Raises ``FitError`` if one is too large for that."""
     made = {name: own.half().to(own.dtype) if own.is_floating_point() else own for name, own in tensors.items()}
     if wrong := [name for name, own in made.items() if own.is_floating_point() and not own.isfinite().all()]:
-        raise FitError(f"'{wrong[0]}' has numbers that 16 bits do not hold; train without rounded=True")
+        raise FitError(f"'{wrong[0]}' has numbers that 16 bits cannot hold; train without rounded=True")
     return made
 
 

@@ -56,7 +56,7 @@ def plan_alone(scale: Scale) -> list[Part]:
 
 
 def claim_alone() -> tuple[Claim, ...]:
-    """Return the claims on what untrained networks learn, and on the knowledge of trained ones beyond it."""
+    """Return the claims on untrained networks' learning, and on the knowledge of trained ones beyond it."""
     of_stitch = (
         ("at all cuts", _UNTRAINED, "default", True),
         (f"by the paper's recipe of {TIMES} times {_STEPS} steps, at {SEAM}", _at_seam(_LONGER), _RECIPE, False),

@@ -218,7 +218,7 @@ def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
 
 
 def claim_blind() -> tuple[Claim, ...]:
-    """Return what the special layer adds to the blind network that it is part of, and what convolutions alone learn."""
+    """Return the claims on a special layer's addition to the blind network around it, and on convolutions alone."""
     made = list[Claim]()
     for layer in AFTER:
         after = Where(score=ON_TRUCKS, sender=f"cnn trucks in {layer}", fit_data=TRUE, receiver_cut=AFTER[layer])

@@ -46,10 +46,10 @@ from suture_papers.oxford2025.plans import DIGITS, SIMPLE
 
 _CONTROL = "the control of section 3 is a study of its own: oxford-control"
 _SAMPLE = (
-    "the paper's recipe for stitches has its full 87,500 steps, on 10,000 images; it is run at every cut of the first "
-    "pair"
+    "the paper's recipe for stitches has its full 87,500 steps, on 10,000 images; it is planned at every cut of the "
+    "first pair"
 )
-_WHOLE = "the paper's recipe has its full 87,500 steps, on 10,000 images, with every pair"
+_WHOLE = "the paper's recipe has its full 87,500 steps, on 10,000 images, and is planned for every pair"
 _LINE = "cuts lie behind pool1, pool2 and the ReLU of fc1, fc2 and fc3"
 
 

@@ -113,7 +113,7 @@ def plan_both_inherited(scale: Scale) -> list[Part]:
 
 
 def plan_special(scale: Scale) -> list[Part]:
-    """Plan 4.2: each special layer, the network without any, and what one with special convolutions knows by itself.
+    """Plan 4.2: each special layer, the network without any, and one with special convolutions by itself.
 
     A network with trucks in one layer is the blind one before that layer, so the blind sender at every cut says what
     the layer adds.

@@ -23,7 +23,7 @@ def written(figure: Figure | None, unit: str = "") -> str:
     """Return a figure with its interval: ``1.4 pp [0.9, 1.9]``; the value alone if the seeds are too few for one.
 
     All three have the same digits, and as many as tell the ends of the interval apart; millions are in the unit. Seeds
-    that all gave the same are no certainty, whether or not there is a bound: ``0.0 % (all alike)``.
+    that all gave the same are not a certainty, whether or not there is a bound: ``0.0 % (all alike)``.
     """
     if figure is None:
         return ""

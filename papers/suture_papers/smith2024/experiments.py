@@ -51,7 +51,7 @@ def tell_small(which: str, fit: str = "at its full length") -> tuple[str, ...]:
     """Return the deviations at small scale, with the seams and the length of the published fit."""
     return (
         "Stitches are fitted and scored on 10,000 images each.",
-        f"The published fit, {fit}, is run {which}.",
+        f"The published fit, {fit}, is planned {which}.",
     )
 
 

@@ -256,8 +256,8 @@ class Checkpoints:
             first, verb = differing[0], "differs" if len(differing) == 1 else "differ"
             raise CheckpointError(
                 f"{path} is the checkpoint of another training: its {' and '.join(differing)} {verb}; {first} there: "
-                f"{theirs.get(first, ['unknown'])[0]}; here: {self.training[first][0]}; go on with the settings it was "
-                "begun with, or name another folder"
+                f"{theirs.get(first, ['unknown'])[0]}; here: {self.training[first][0]}; continue with its "
+                "settings, or name another folder"
             )
 
 
@@ -274,7 +274,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors, length = load(content), int.from_bytes(content[:8], "little")
         return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["suture"]), tensors
     except (OSError, SafetensorError, LookupError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged or no checkpoint of a training ({error}); remove it") from error
+        raise CheckpointError(f"{path} is damaged, or not a checkpoint of a training ({error}); remove it") from error
 
 
 # --- in memory --------------------------------------------------------------------------------------------------------

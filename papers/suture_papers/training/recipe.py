@@ -109,7 +109,7 @@ class SimCLR(Objective):
         return trained
 
     def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
-        """NT-Xent on two views of the batch, which pass the network together; labels are not read.
+        """Compute NT-Xent on two views of the batch, which pass the network together; labels are not read.
 
         Raises ``FitError`` for a batch of one image, which has no others, and for a network whose last linear layer
         does not give its output.
@@ -218,7 +218,7 @@ class Prune:
             raise FitError(f"Prune(share={self.share:g}): share is between 0 and 1")
 
     def __call__(self, parameters: Mapping[str, Tensor], step: int, random: torch.Generator) -> bool:
-        """After ``step`` steps (from 1), prune in place if it is time, and say whether it was.
+        """Prune in place if it is time after ``step`` steps (from 1), and return whether it was.
 
         Of each weight of n entries exactly ``round(share · n)`` are chosen, some of which may be zero already, from a
         generator of the CPU, weight after weight in the order of ``parameters``.
@@ -328,7 +328,7 @@ class Parts:
     def __post_init__(self) -> None:
         if self.trained and self.frozen:
             raise NetworkError(
-                f"trained={self.trained} and frozen={self.frozen} say the same from two sides; give one of them"
+                f"trained={self.trained} and frozen={self.frozen} state the same choice twice; give one of them"
             )
 
     def training(self, model: nn.Module) -> set[str]:

@@ -121,12 +121,12 @@ def test_an_interruption_says_how_to_go_on(run: Run, study: str, monkeypatch: py
         patch.setattr("suture_papers.cli.studies.runner_of", lambda chosen: Faulty(stops_after=1))
         code, out, err = run(line)
     assert (code, out) == (130, "")
-    assert f"go on with: suture {line}" in err
+    assert f"continue with: suture {line}" in err
     monkeypatch.setitem(STUDIES, "oxford-vain", planted("oxford-vain", in_vain))
     code, _, err = run("run oxford-vain --scale tiny --out run --workers 1")
     assert code == 130
     assert err.splitlines()[-1] == (
-        "suture: interrupted in oxford-vain; go on with: suture run oxford-vain --scale tiny --out run --workers 1"
+        "suture: interrupted in oxford-vain; continue with: suture run oxford-vain --scale tiny --out run --workers 1"
     )
     assert run(f"{line} --workers 1")[0] == 0
 

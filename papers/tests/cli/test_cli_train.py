@@ -224,7 +224,7 @@ def test_an_interrupted_training_goes_on_bit_for_bit(nets: Path, run: Run, tmp_p
         Stopped(patch, 25)
         code, out, err = run(line)
     assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == f"suture: interrupted; go on from the last checkpoint with: suture {line}"
+    assert err.splitlines()[-1] == f"suture: interrupted; continue from the last checkpoint with: suture {line}"
     assert not (tmp_path / "a/done").exists()
     assert len(list((tmp_path / "a/progress").glob("step-*"))) == 1
     code, _, err = run(line)
@@ -237,7 +237,7 @@ def test_an_interrupted_training_goes_on_bit_for_bit(nets: Path, run: Run, tmp_p
 @pytest.mark.kills
 def test_interrupted_before_there_is_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Stopped(monkeypatch, 1)
-    assert "there is no checkpoint yet; begin anew with: suture train" in run(f"{TRAIN} --out a")[2]
+    assert "there is no checkpoint yet; start again with: suture train" in run(f"{TRAIN} --out a")[2]
 
 
 @pytest.mark.kills

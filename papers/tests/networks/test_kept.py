@@ -71,5 +71,5 @@ def test_rounded_weights_are_numbers_of_16_bits_under_a_key_of_their_own() -> No
 
 
 def test_numbers_beyond_16_bits_are_refused() -> None:
-    with pytest.raises(FitError, match="'b' has numbers that 16 bits do not hold"):
+    with pytest.raises(FitError, match="'b' has numbers that 16 bits cannot hold"):
         round_weights({"a": torch.ones(2), "n": torch.tensor(10**9), "b": torch.tensor([1e6])})

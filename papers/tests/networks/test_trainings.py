@@ -126,7 +126,7 @@ def test_a_network_that_others_start_from_is_not_trained_where_none_of_these_is_
 def test_trainings_that_were_stopped_go_on(tmp_path):
     notes = tmp_path / "notes"
     trainings = [Ready(name, notes) for name in "ABC"]
-    said = r"interrupted: 2 of 3 networks are trained and kept in .*/run; go on with: suture zoo train"
+    said = r"interrupted: 2 of 3 networks are trained and kept in .*/run; continue with: suture zoo train"
     with pytest.raises(Interrupted, match=said):
         train_networks(trainings, tmp_path / "run", on=Faulty(stops_after=2), command="suture zoo train")
     train_networks(trainings, tmp_path / "run", on=HERE)

@@ -67,9 +67,9 @@ def cells(text: str, start: str) -> list[str]:
             "3.00 pp [0.52, 5.48], 3 pairs",
             "66.7 % [9.4, 99.2]",
             9,
-            "undecided: more than 100 networks",
+            "undecided (more than 100 networks are needed)",
         ),
-        ((1.0, 1.2), "1.10 pp, 2 pairs", "100.0 % [15.8, 100.0]", 6, "undecided: 3 networks decide, at least"),
+        ((1.0, 1.2), "1.10 pp, 2 pairs", "100.0 % [15.8, 100.0]", 6, "undecided (at least 3 networks are needed)"),
         ((-1.0, -1.2, -1.4), "−1.20 pp [−1.70, −0.70], 3 pairs", "100.0 % [29.2, 100.0]", 9, "**reproduced**"),
     ],
 )
@@ -261,7 +261,7 @@ def test_versions_are_told_where_there_are_several():
 
 
 OLD = min(STANDING["Converged"]) - 1  #: a version whose verdicts do not stand
-BY_OLD = "not measured by today's parts; the figure is of older ones"
+BY_OLD = "not measured again; the figure is by an older version"
 
 
 def test_a_figure_of_another_version_is_shown_and_decides_nothing() -> None:
@@ -298,6 +298,48 @@ def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path
     assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
     assert cells(text, "of the ViT")[3].startswith("1.20 pp")
     assert cells(text, "of the ViT")[-1] == BY_OLD
+
+
+def test_a_difference_that_most_experiments_share_stands_on_the_papers_page():
+    studies = [study(CLAIM, name=f"bansal-{letter}") for letter in "abc"]
+    other = replace(study(CLAIM, name="bansal-d"), deviations=("it differs otherwise",))
+    results = {one.id: None for one in (*studies, other)}
+    made = paper_page(PAPER, "bansal2021", results, [*studies, other])
+    assert "## What differs from the paper in most experiments\n\n- It differs. (Not in bansal-d.)\n" in made
+    template = TEMPLATE.replace("study: bansal-x", "study: bansal-a")
+    made = study_page(template, studies[0], results, (), [*studies, other])
+    assert "It differs." not in made
+    assert "(bansal2021.md#what-differs-from-the-paper-in-most-experiments)" in made
+    made = study_page(TEMPLATE.replace("bansal-x", "bansal-d"), other, results, (), [*studies, other])
+    assert "- It differs otherwise.\n" in made
+    assert "what-differs" not in made
+    assert "## What differs" not in paper_page(
+        PAPER, "bansal2021", results, [*studies[:2], other, replace(other, id="bansal-e")]
+    )
+
+
+def test_a_page_has_its_command_its_tables_and_how_often_the_published_fit_was_run():
+    made = result(1.0, 1.2, 1.4)
+    page_of = study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+    assert "`suture run bansal-x --scale small" in page_of
+    assert "[trials](../../papers/results/small/bansal-x.trials.parquet)" in page_of
+    assert "So far" not in page_of
+    default = made.tables["trials"]
+    once = default[default["network_seed"] == 0].assign(published=True, fit="bansal2021")
+    made.tables["trials"] = pd.concat([default, default.assign(receiver_cut="b"), once], ignore_index=True)
+    page_of = study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+    assert "- So far the published fit has been measured at 1 of 2 seams, in 1 of 3 pairs.\n" in page_of
+    made.tables["trials"] = pd.concat([default, default.assign(published=True)], ignore_index=True)
+    assert "So far" not in study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+
+
+def test_by_the_recipe_there_is_a_verdict_and_of_older_versions_the_figure_alone():
+    for version, said in ((Converged.version, "; undecided (at least 5 networks are needed)"), (OLD, "")):
+        made = result(1.0, version=version)
+        rows = made.tables["trials"]
+        made.tables["trials"] = pd.concat([rows, rows.assign(published=True, fit="bansal2021", penalty=2.0)])
+        page_of = study_page(TEMPLATE, study(CLAIM), {"bansal-x": made})
+        assert f" By the paper's recipe: 2.00 pp, 1 pair{said}.\n" in page_of
 
 
 # --- by hand ----------------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_a_stitched_network_that_is_not_there_is_named(tiny: Scale, tmp_path: Pa
 
 def test_an_interrupted_study_goes_on(tiny: Scale, tmp_path: Path) -> None:
     whole = run_study(study(mlps), tiny, tmp_path / "whole")
-    with pytest.raises(Interrupted, match="go on with: suture run it"):
+    with pytest.raises(Interrupted, match="continue with: suture run it"):
         run_study(study(mlps), tiny, tmp_path / "part", on=Faulty(stops_after=4), command="suture run it")
     kept = keys(store := Store(tmp_path / "part"))
     assert 0 < len(kept) < 6
@@ -212,7 +212,7 @@ def test_an_interrupted_study_goes_on(tiny: Scale, tmp_path: Path) -> None:
 
 
 def test_an_interruption_while_networks_are_trained_says_so(tiny: Scale, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match=r"1 of 2 networks are trained and kept in .*; go on with: suture run it"):
+    with pytest.raises(Interrupted, match=r"1 of 2 networks are trained and kept in .*; continue with: suture run it"):
         run_study(study(mlps), tiny, tmp_path, on=Faulty(stops_after=1), command="suture run it")
     assert run_study(study(mlps), tiny, tmp_path).card["networks"] == 2
 

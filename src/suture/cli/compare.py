@@ -53,7 +53,7 @@ _OF_NETWORKS = (
 @command(
     "compare",
     model_option("first", metavar="SENDER", help=f"{MODEL}; or a file of arrays (.npy, .npz, .safetensors)"),
-    model_option("second", metavar="RECEIVER", help="likewise"),
+    model_option("second", metavar="RECEIVER", help="the second network or file of arrays, named as the first is"),
     *data_options(),
     RECEIVER_DATA,
     option(
@@ -101,8 +101,8 @@ def compare(chosen: Namespace) -> int:
     """Compare two networks' cuts, or two files of arrays, by indices.
 
     Compare every cut of a network with every cut of another by indices of similarity, on the same images, and train
-    nothing. With --beside the values are put beside what stitching the two measured. Two files of arrays, samples ×
-    features, are compared likewise, every array of one with every array of the other.
+    nothing. With --beside the values stand beside the results of stitching the two. Two files of arrays, samples ×
+    features, are compared in the same way, every array of one with every array of the other.
     """
     files_of_arrays = _find_files(chosen)
     from suture.measurement.compare import beside, compare
@@ -142,7 +142,7 @@ def compare(chosen: Namespace) -> int:
 
 
 def _find_files(chosen: Namespace) -> list[Path]:
-    """Return the two files of arrays, none if two networks are named; refuse a mixture, and what one of them lacks."""
+    """Return the two files of arrays, none if two networks are named; refuse a mixture, or a missing one."""
     given = [Path(text).expanduser() for text in (chosen.first, chosen.second)]
     # after an @ a file is a model's weights
     arrays = [path for path in given if path.suffix in _ARRAYS and ("@" not in str(path) or path.is_file())]
@@ -176,6 +176,6 @@ def _check_same(folder: str, networks: "Iterable[Network]") -> None:
         stitched = known.get(f"the network {network.name}")
         if stitched is not None and network.fingerprint not in stitched:
             raise DataError(
-                f"--beside {folder}: it stitched another network called {network.name}, of other weights or "
+                f"--beside {folder}: it stitched another network called {network.name}, with other weights or "
                 "preprocessing; compare the networks of the run"
             )

@@ -11,8 +11,8 @@ def shape(text: str) -> tuple[int, ...]:
     sizes = text.lower().replace(",", "x").split("x")
     if len(sizes) not in (1, 3) or not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise ArgumentTypeError(
-            f"{text}: give channels, height and width of one image, such as 3x224x224, or how many tokens a sequence "
-            "has"
+            f"{text}: give channels, height and width of one image, such as 3x224x224, or the number of tokens "
+            "of a sequence"
         )
     return tuple(int(size) for size in sizes)
 

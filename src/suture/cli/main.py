@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # whoever read the results has gone, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
-        except BaseException as error:  # also a panic of a library in Rust, which is no Exception
+        except BaseException as error:  # also a panic of a library in Rust, which is not an Exception
             if arguments is not None or os.environ.get("SUTURE_DEBUG"):  # whoever calls this from Python sees it all
                 raise
             say(f"suture: {_fault(error)}")

@@ -168,7 +168,7 @@ def measure(
 def stitch(chosen: Namespace) -> int:
     """Stitch one network to another at one cut.
 
-    Fit one stitch, with its controls, and print what the stitched network scores, and its penalty.
+    Fit one stitch, with its controls, and print the stitched network's scores and penalty.
     """
     from suture.runs.runners import stitch
 
@@ -233,7 +233,7 @@ def plan_curve(chosen: Namespace) -> tuple[Any, str, Any, Any]:
     ends = [trial.receiver_cut for trial in trials if trial.seed == 0 and not trial.control]
     for cut in ends:
         if ends.count(cut) > 1:
-            raise SutureError(f"--at leads to the receiver's cut '{cut}' twice; a curve has it once")
+            raise SutureError(f"--at names the receiver's cut '{cut}' twice; name it once")
     return trials, f"{sender.name} → {receiver.name}", found, preview(trials, found, settings["controls"])
 
 

@@ -142,7 +142,7 @@ def numbers_from(least: int) -> Callable[[str], tuple[int, ...]]:
 def named_path(text: str) -> str:
     """Return the text. An empty one, which a shell makes of a variable that is not set, is refused."""
     if not text:
-        raise ArgumentTypeError("'' names nothing; give a path, or leave the option out")
+        raise ArgumentTypeError("the path is empty; give one, or leave the option out")
     return text
 
 

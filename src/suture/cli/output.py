@@ -19,7 +19,7 @@ Parts = list[list[Any]]
 
 
 def say(line: str) -> None:
-    """Say something that is no result."""
+    """Print a message that is not a result."""
     print(visible(line), file=sys.stderr, flush=True)
 
 
@@ -34,8 +34,8 @@ _OPTIONS = {
     "data.limited(fit=…, score=…)": "--fit-samples N, --score-samples N",
     "give a store=": "give --out FOLDER",
     "say trust=True": "say --trust",
-    "; those that are no result of training can be named: constants=(…)": "; register buffers that are no result of "
-    "training with persistent=False, or leave the untrained controls out, "
+    "; name those that training does not change: constants=(…)": "; register buffers that training does not change "
+    "with persistent=False, or leave the untrained controls out, "
     "--controls itself,shuffled-pairs,clustered-noise",
 } | {
     f" {name}={after}": f" --{name}{after or ' '}"

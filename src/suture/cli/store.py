@@ -112,7 +112,7 @@ def clean(chosen: Namespace) -> int:
     found = store.find_removable()
     if not chosen.dry_run and found:
         if Locks(store.path / "locks").others():
-            raise StoreError(f"a run is at work in {store.path}; clean it when that has ended")
+            raise StoreError(f"a run is still working in {store.path}; clean the folder when it has ended")
         store.clean()
     size = sum(found.values())
     record = {"path": str(store.path), "files": len(found), "bytes": size, "removed": not chosen.dry_run}

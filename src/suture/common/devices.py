@@ -22,7 +22,9 @@ def parse_device(name: str | torch.device) -> torch.device:
     except (RuntimeError, TypeError) as error:
         raise DeviceError(f"{name!r} is not a device; give 'cpu', 'cuda' or 'cuda:1'") from error
     if device.type not in KINDS:
-        raise DeviceError(f"device '{device}': nothing was tried on its kind; give 'cpu', 'cuda' or 'cuda:1'")
+        raise DeviceError(
+            f"device '{device}': Suture was not tried on this kind of device; give 'cpu', 'cuda' or 'cuda:1'"
+        )
     return device
 
 

@@ -98,7 +98,7 @@ class RunnerError(SutureError):
 
 
 class SutureWarning(UserWarning):
-    """A reading of what was given that is not the only one, with what was taken."""
+    """Input that can be read in more than one way, with the reading that was chosen."""
 
 
 class LeftOut(SutureWarning):
@@ -109,7 +109,7 @@ _OF_MEMORY = ("out of memory", "not enough memory", "allocate memory", "cuda err
 
 
 def may_be_of_machine(error: BaseException) -> bool:
-    """Return whether an error, or what it came of, may be of the machine: memory, a disk, a lock, a damaged file.
+    """Return whether the machine may have caused an error or its origin: memory, a disk, a lock, a damaged file.
 
     The same work may then succeed later, or elsewhere.
     """

@@ -58,7 +58,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str =
             os.unlink(path)
     except OSError as error:
         raise DataError(
-            f"data of {in_words(nbytes)} find no room in {folder} ({error.strerror}; {in_words(free_disk(folder))} are "
+            f"data of {in_words(nbytes)} do not fit into {folder} ({error.strerror}; {in_words(free_disk(folder))} are "
             "free); free some, or name a folder on another disk in the environment variable TMPDIR"
         ) from error
     return found.view(tuple(shape))
@@ -102,7 +102,7 @@ def load_mapped(path: Path, name: str) -> Tensor:
     dtype, shape = {name: dtype for dtype, name in _TYPES.items()}[found["dtype"]], tuple(found["shape"])
     end = begin + prod(shape) * dtype.itemsize
     if path.stat().st_size != end:
-        raise ValueError(f"{path} is not of the size that its header says")
+        raise ValueError(f"{path} does not have the size that its header gives")
     return torch.from_file(str(path), shared=False, size=end, dtype=torch.uint8)[begin:].view(dtype).view(shape)
 
 

@@ -14,10 +14,10 @@ class Screen(Console):
     """A console on which all that is written is seen."""
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Return a text to be drawn, such that its width is that of what is seen."""
+        """Return a text to be drawn whose width is that of its visible characters."""
         return super().render_str(visible(text), **settings)
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
-        """Yield what is drawn, its unseen characters written out; what moves the cursor is rich's own."""
+        """Yield the drawn segments, with unseen characters written out and rich's own cursor movements."""
         for part in super().render(renderable, options):
             yield part if part.control else Segment(visible(part.text), part.style)

@@ -54,7 +54,7 @@ def from_json(content: bytes, *names: str) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     if not isinstance(found, dict):
-        raise ValueError(f"it holds a {type(found).__name__}, and no names")
+        raise ValueError(f"it holds a {type(found).__name__}, not a mapping of names")
     if lacking := [name for name in names if name not in found]:
         raise ValueError(f"it lacks {', '.join(map(repr, lacking))}")
     return {name: value for name, value in found.items() if name not in SEAL}

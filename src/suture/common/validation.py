@@ -40,7 +40,7 @@ def check_name(what: str, name: object, error: type[SutureError] = DataError) ->
     """
     text = str(name)
     if not text.strip():
-        raise error(f"{what} is {text!r}, of which nothing is seen; give a name")
+        raise error(f"{what} is {text!r}, which shows no visible character; give a name")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -170,7 +170,7 @@ class Joint:
 
     def _graph(self, x: fx.Node, body: fx.GraphModule, side: str, first: bool) -> fx.Node:
         if reads_inputs(body):
-            raise FoldError("a layer reads masks or positions beside the tensor that passes")
+            raise FoldError("a layer also reads masks or positions")
         copies: dict[fx.Node, Any] = {}
         if not first and LEAVES in x.meta:
             x = self._own(x)

@@ -1,4 +1,4 @@
-"""A stitch as it is delivered: without BatchNorms whose statistics are not those of what passes.
+"""A stitch as it is delivered: without BatchNorms whose statistics differ from those of its activations.
 
 A fit may leave a convolution between two BatchNorms. Evaluated, they are a part of the map. Their running statistics
 are those that a closed form has put there, so in training mode the stitch would be another map. So the network that a

@@ -103,7 +103,8 @@ def to_plain(value: object, where: str) -> Any:
         case Mapping() if all(isinstance(key, str) for key in value):
             return {key: to_plain(item, where) for key, item in value.items()}
     raise OutputError(
-        f"{where} holds a {type(value).__name__}, which a JSON file cannot; give numbers, text, lists and dictionaries "
+        f"{where} holds a {type(value).__name__}, which a JSON file cannot hold; give numbers, text, lists and "
+        "dictionaries "
         "with text as keys"
     )
 

@@ -140,8 +140,9 @@ def check_tokens(sender: Network | ClusteredNoise, receiver: Network) -> None:
     if None not in what and what[0] != what[1]:
         one, other = (told.format(each) for each in what)
         raise NetworkError(
-            f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens are not pairs, and "
-            "stitches are token by token; give networks of one tokeniser, name it if they share it and a table has "
+            f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens do not "
+            "correspond, and a stitch maps token by token; give networks of one tokeniser, name it if they "
+            "share it and a table has "
             "unused rows, Network(…, tokenizer='…'), or give each network its own token ids: load_views(…)"
         )
 
@@ -253,7 +254,7 @@ class Stitched(nn.Module):
         """Return the same network with the convolution of its stitch between two BatchNorms, to train it further.
 
         Evaluated it agrees to rounding. The moments of the norms are those of what raw images ``(n, C, H, W)`` give at
-        the cut, so training mode begins with the same map. Raises ``ShapeError`` if the stitch is no convolution.
+        the cut, so training mode begins with the same map. Raises ``ShapeError`` if the stitch is not a convolution.
         """
         with torch.no_grad():
             given = match_dtype(self.prefix(images), self.stitch).contiguous()

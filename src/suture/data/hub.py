@@ -3,7 +3,7 @@
 Nothing is ever unpickled. Columns are found by type (``Image``, ``ClassLabel``), splits by name (``train``; ``test``,
 else ``validation``). Data without images may have sequences of token ids, a column of lists of integers (``input_ids``
 if there are several), with their mask, token types and positions in columns beside it. Lengths may differ: shorter
-sequences are filled up and masked.
+sequences are padded and masked.
 
 Pixels come out as the file says: 8 bits a channel, grey if every image is grey, else RGB (alpha is dropped, palettes
 are looked up). A rotation noted in a photograph's EXIF is applied, as ``datasets`` does. A dataset with a transform of

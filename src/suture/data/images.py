@@ -38,7 +38,7 @@ def sizes(raw: Tensor) -> str:
 
 
 def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
-    """Raise ``DataError`` for token ids if ``what`` is meant for images."""
+    """Raise ``DataError`` for token ids if the thing named is meant for images."""
     if are_token_ids(raw):
         raise DataError(f"{what} is for images, and these are token ids; {instead}")
 
@@ -101,11 +101,11 @@ def check_images(name: str, images: Tensor, inputs: Inputs = ()) -> None:
         raise DataError(f"{name!r} has {count}; at least 2 are needed: give it more data")
     there = counted(images, inputs) if tokens else None
     if there is not None and not bool(there.any(1).all()):
-        raise DataError(f"a sequence of {name!r} is masked throughout; leave it out")
+        raise DataError(f"every position of a sequence of {name!r} is masked; leave it out")
     if tokens and (lowest := int((content_of(images) if there is None else content_of(images)[there]).min())) < 0:
         raise DataError(
-            f"token ids of {name!r} begin at {lowest}; they are rows of an embedding and begin at 0: where sequences "
-            "are filled up, give an attention_mask that is 0 there"
+            f"token ids of {name!r} begin at {lowest}; they are rows of an embedding and begin at 0: for padded "
+            "sequences, give an attention_mask that is 0 at the padding"
         )
     if images.is_floating_point():
         check_range(f"images of {name!r}", images)
@@ -117,7 +117,7 @@ def check_images(name: str, images: Tensor, inputs: Inputs = ()) -> None:
 
 
 def has_channels_last(images: Tensor) -> bool:
-    """Whether images are (N, H, W, C), as arrays mostly are: of 1 or 3 channels, at the end and nowhere else."""
+    """Return whether images are (N, H, W, C), as arrays mostly are: 1 or 3 channels, at the end and nowhere else."""
     return images.ndim == 4 and images.shape[3] in (1, 3) and min(images.shape[1:3]) >= 8
 
 
@@ -138,12 +138,12 @@ def check_brightness(name: str, images: Tensor) -> None:
     brightest = max(float(part.max()) for part in pieces(images)) if told and images.numel() else 0.0
     if images.dtype == torch.uint8 and brightest == 1:
         raise DataError(
-            f"images of {name!r} are uint8 and hold 0 and 1 alone; uint8 is read as 0..255, so they would be all but "
-            "black: give images.float(), or images * 255"
+            f"images of {name!r} are uint8 and hold 0 and 1 alone; uint8 is read as 0..255, so they would be "
+            "nearly black: give images.float(), or images * 255"
         )
     if images.is_floating_point() and 0 < brightest < 1.001 / 255:
         raise DataError(
-            f"images of {name!r} are floats of at most {brightest:g}, all but black; divide 0..255 by 255 once, not "
+            f"images of {name!r} are floats of at most {brightest:g}, nearly black; divide 0..255 by 255 once, not "
             "twice"
         )
 

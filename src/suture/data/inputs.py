@@ -4,7 +4,7 @@ Models of text take a mapping: ``input_ids``, ``attention_mask``, ``position_ids
 with the sample first, so the entries of a mapping become columns of one, ``(n, columns, T)`` int64, with an ``Input``
 for each, which has its name. The first is the *content*, the token ids. A mapping of one entry is that tensor.
 
-A sequence that is shorter than others is filled up to their length, with ``PADDING`` in place of token ids, and 0 in
+A sequence that is shorter than others is padded to their length, with ``PADDING`` in place of token ids, and 0 in
 the mask. What a model is fed there is its own padding. Positions that a mask leaves out count nowhere: in no closed
 form, loss, score or index.
 """
@@ -21,11 +21,11 @@ from suture.common.hashing import keyed_as
 from suture.common.mapped import empty, fill
 
 CONTENT = ("input_ids", "pixel_values")  #: of a mapping, the content is the first that it has; else its first entry
-MASK = "attention_mask"  #: what the mask of sequences that were filled up here is called
+MASK = "attention_mask"  #: the name of the mask of sequences padded here
 NESTED = "."  #: between the names of a mapping and of an entry of it
 SIDES = ("token_type_ids", MASK, "position_ids")  #: columns of a dataset that go with its token ids
-TARGETS = ("labels", "label", "targets", "target")  #: entries of a mapping that are no inputs
-PADDING = -1  #: in place of the token ids that a sequence is filled up with
+TARGETS = ("labels", "label", "targets", "target")  #: entries of a mapping that are not inputs
+PADDING = -1  #: in place of token ids
 
 _SIDES = ("mask", "position", "type", "segment")
 _OTHER_MASKS = ("special", "global", "head")  #: which leave no position out: special_tokens_mask, global_attention_mask
@@ -136,7 +136,7 @@ def counted(joined: Tensor, inputs: Inputs) -> Tensor | None:
 
 
 def fill_up(flat: Mapping[str, Tensor], lengths: Tensor, longest: int = 0) -> dict[str, Tensor]:
-    """Return sequences as tensors ``(n, T)`` by name, the content first, filled up behind and masked.
+    """Return sequences as tensors ``(n, T)`` by name, the content first, padded behind and masked.
 
     ``flat`` has the numbers of all sequences one after another, ``lengths`` how many each has. ``T`` is at least
     ``longest``; sequences that all have this length already need no mask.
@@ -154,7 +154,7 @@ def fill_up(flat: Mapping[str, Tensor], lengths: Tensor, longest: int = 0) -> di
 
 
 def lengthen(joined: Tensor, inputs: Inputs, longest: int, named: str = CONTENT[0]) -> tuple[Tensor, Inputs]:
-    """Return token ids filled up to a length, with a mask."""
+    """Return token ids padded to a length, with a mask."""
     parted = part_inputs(joined, inputs)
     columns = parted if isinstance(parted, dict) else {named: parted, MASK: torch.ones_like(parted)}
     lengths = torch.full((len(joined),), joined.shape[-1])

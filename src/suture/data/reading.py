@@ -86,8 +86,8 @@ class Pixels:
             )
         if {before[0], now[0]} not in ({1, 3}, {before[0]}):
             raise DataError(
-                f"image {self.done} of {self.name!r} has {now[0]} channels, those before it {before[0]}; give all as "
-                "many"
+                f"image {self.done} of {self.name!r} has {now[0]} channels, those before it {before[0]}; give "
+                "all the same number"
             )
         channels, dtype = max(before[0], now[0]), torch.promote_types(self.images.dtype, images.dtype)
         if (channels, dtype) != (before[0], self.images.dtype):
@@ -272,8 +272,8 @@ def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
         left = len(whole) % (loader.batch_size or 1) if loader.drop_last else 0
         if left:
             warnings.warn(
-                f"the DataLoader {name!r} shuffles and leaves out {left} of {len(whole)} samples, others each time "
-                "(drop_last=True); all of them are taken",
+                f"the DataLoader {name!r} shuffles and leaves out {left} of {len(whole)} samples, different ones"
+                " each time (drop_last=True); all samples are used",
                 SutureWarning,
                 stacklevel=2,
             )
@@ -286,7 +286,7 @@ def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
         once, again = draw(), draw()
     if once != again:
         raise DataError(
-            f"the sampler of {name!r} draws other samples each time; give those that you mean as a dataset: "
+            f"the sampler of {name!r} draws different samples each time; give a fixed choice as a dataset: "
             "torch.utils.data.Subset(dataset, indices)"
         )
     return once
@@ -309,14 +309,14 @@ def _is_tokens(part: Tensor) -> bool:
 
 
 def _join_tokens(parts: Sequence[Tensor], names: Sequence[str], name: str, are_batches: bool) -> tuple[Tensor, Inputs]:
-    """Return token ids (n, T), or with their side inputs (n, columns, T), of all parts, filled up to one length."""
+    """Return token ids (n, T), or with their side inputs (n, columns, T), of all parts, padded to one length."""
     parts = [part if part.ndim == 3 else part[:, None] for part in parts]
     names = names or [CONTENT[0]]
     lengths = torch.cat([torch.full((len(part),), part.shape[-1]) for part in parts])
     if are_batches and len(set(lengths.tolist())) > 1 and not any(Input(one).is_mask for one in names):
         raise DataError(
-            f"batches of {name!r} are filled up to {int(lengths.min())} and to {int(lengths.max())} tokens, and there "
-            "is no mask that says which count; let the collate_fn give an attention_mask"
+            f"batches of {name!r} are padded to {int(lengths.min())} and to {int(lengths.max())} tokens, without"
+            " a mask that marks the real ones; let the collate_fn give an attention_mask"
         )
     flat = {one: torch.cat([part[:, i].flatten() for part in parts]) for i, one in enumerate(names)}
     return join_inputs(fill_up(flat, lengths))
@@ -329,7 +329,7 @@ def _check_steady(read: Callable[[Sequence[int]], list[list[Tensor]]], few: Sequ
         if not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(one, other, strict=True)):
             through = f", through {how}" if how else ""
             raise DataError(
-                f"samples of {name!r} are others each time that they are read{through}: all networks must be fed the "
+                f"samples of {name!r} change each time they are read{through}: all networks must be fed the "
                 "same; give the Dataset with the transforms of an evaluation, such as Resize and CenterCrop, without "
                 "random ones"
             )
@@ -344,7 +344,7 @@ def _pair(item: Any, what: str, columns: Columns | None) -> tuple[Any, Any]:
         image, label = (_choose(item, what, *one) for one in zip(asked, (IMAGE_KEYS, LABEL_KEYS), strict=True))
         if image is None:
             raise DataError(
-                f"{what} has {', '.join(map(repr, item)) or 'nothing'}, and no image that is known by its name "
+                f"{what} has {', '.join(map(repr, item)) or 'nothing'}, and no image under a known name "
                 f"({', '.join(IMAGE_KEYS)}); name the entries: columns=(image, label)"
             )
         beside = {key: item[key] for key in SIDES if key in item}

@@ -243,7 +243,7 @@ class Data:
         if got != expected and are_token_ids(ours):
             raise DataError(
                 f"sequences of {samples.name!r} are {sizes(samples.images)} long and those of {self.fit.name!r} "
-                f"{sizes(ours)}; cut them to one length, or fill them up with an attention_mask"
+                f"{sizes(ours)}; cut them to one length, or pad them and give an attention_mask"
             )
         if got != expected:
             raise DataError(

@@ -105,7 +105,7 @@ class Samples:
     def example(self) -> "Tensor | dict[str, Tensor]":
         """The first images, at most 4, on which a network is probed; a mapping if there are several inputs.
 
-        If sequences are filled up on the left, one that is stands among them. Raises ``DataError`` for samples of two
+        If sequences are padded on the left, one of these is among them. Raises ``DataError`` for samples of two
         views, of which each network has its own example.
         """
         if self.sent is not None:
@@ -215,7 +215,9 @@ class Samples:
         Raises ``DataError`` if pairs are broken: a partner may be left behind.
         """
         if self.pairing is not None:
-            raise DataError(f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle")
+            raise DataError(
+                f"cannot take samples from {self.name!r}, because its pairs are broken: take first, then shuffle"
+            )
         sent = None if self.sent is None else self.sent.take(indices, name)
         return replace(self, name=name, images=take(self.images, indices), labels=self.labels[indices], sent=sent)
 
@@ -238,7 +240,7 @@ class Samples:
         if ("first", count) not in self._made:
             if self.pairing is not None:
                 raise DataError(
-                    f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle"
+                    f"cannot take samples from {self.name!r}, because its pairs are broken: take first, then shuffle"
                 )
             images, labels = self.images[:count], self.labels[:count].clone()
             sent, name = None if self.sent is None else self.sent.first(count), f"{self.name}[:{count}]"

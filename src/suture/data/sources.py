@@ -68,7 +68,7 @@ def load_data(
       of more than a byte, from 0, or a mapping of these with their ``attention_mask`` and such; labels (N,) integers,
       for a language model the token ids again, not shifted, or None. All copied.
 
-    Samples of text in datasets may have any length: they are filled up and masked, and masked positions are ignored
+    Samples of text in datasets may have any length: they are padded and masked, and masked positions are ignored
     everywhere.
 
     ``split`` takes one set of samples for the pair, or ``train`` of a folder or a hub id, and cuts from it the share
@@ -154,7 +154,9 @@ def _load_parts(
     named = _name_classes(classes)
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if split is not None and score_split is not None:
-        raise DataError(f"split={split:g} and score_split={score_split!r} both say what is scored; give one of them")
+        raise DataError(
+            f"split={split:g} and score_split={score_split!r} both choose the samples to score; give one of them"
+        )
     if hub.is_of_datasets(source) and isinstance(source, dict):  # streams too are of one
         name = name or next((name_of(part) for part in source.values()), "data")
         wholes = _read_splits(name, source, columns, score_split, split, size, task)
@@ -257,7 +259,7 @@ def _read(given: Any, name: str, columns: Columns | None, size: int | None, task
 
 
 def _level(wholes: Sequence[Whole], task: Task) -> list[Whole]:
-    """Return the parts without columns that say nothing, sequences filled up to one length, with a mask if any has."""
+    """Return the parts without columns that hold nothing, sequences padded to one length, with a mask if any has."""
     told = {
         one.name for whole in wholes for i, one in enumerate(whole.inputs) if not says_nothing(one, whole.images[:, i])
     }
@@ -327,7 +329,8 @@ def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | N
     if len(own) > 1:
         first, second = (", ".join(map(repr, names[:20])) for names in sorted(own)[:2])
         raise DataError(
-            f"the two parts of {name!r} have other classes: {first}, and {second}; give both the same, in one order "
+            f"the two parts of {name!r} have different classes: {first}, and {second}; give both the same, in "
+            "one order "
             "(in datasets: cast_column, with one ClassLabel for both)"
         )
     if own and named is not None:

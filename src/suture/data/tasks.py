@@ -503,7 +503,7 @@ def _check_indices(name: str, targets: Tensor, classes: Sequence[str], ignored: 
 
 def _check_some_count(name: str, targets: Tensor) -> None:
     if bool((targets.flatten(1) == IGNORED).all(1).any()):
-        raise DataError(f"a sample of {name!r} has no position that counts; leave it out")
+        raise DataError(f"every position of a sample of {name!r} is ignored; leave the sample out")
 
 
 def _say_ambiguous(shape: Sequence[int]) -> str:

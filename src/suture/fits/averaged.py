@@ -430,7 +430,7 @@ def exhaust(ground: Ground, arm: Arm, cap: int, patience: int) -> bool:
 
 
 def is_better(found: Look, before: Sequence[Look], least: float) -> bool:
-    """Whether a look lowers the loss by more than ``least`` or, while that does not rise, the errors beyond chance."""
+    """Return whether a look lowers the loss by more than ``least``, or the errors beyond chance without raising it."""
     best, lowest = min(before, key=lambda look: look.rank), min(look.loss for look in before)
     fewer = best.error - found.error > found.chance(best)
     return lowest - found.loss > least or (fewer and found.loss <= lowest)

@@ -284,7 +284,7 @@ def count_sufficient(shape: Shape, rows: int, features: int) -> int:
 
 
 def _some_moments(side: Side, part: Part) -> Moments:
-    """Moments from as many samples as a map of so many features needs; products in float32."""
+    """Compute moments from as many samples as a map of so many features needs; products in float32."""
     x, expected = side.activations, side.expected()
     rows, features = part.solved(x[:1]).shape
     some = count_sufficient(tuple(expected.shape[1:]), rows, features)

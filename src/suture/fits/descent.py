@@ -232,14 +232,14 @@ def differentiate(loss: Tensor, parameters: Sequence[Tensor], where: str) -> Non
     """Put the gradient of a loss into a stitch's parameters. Raises ``FitError`` if the receiver lets none pass."""
     if not loss.requires_grad:
         raise FitError(
-            f"no gradient passes the receiver's layers {where}: they detach what they are given, or compute under "
-            "no_grad; leave that out of the model, stitch at a later cut, or fit by LeastSquares()"
+            f"no gradient passes the receiver's layers {where}: they detach their input, or compute under "
+            "no_grad; change that in the model, stitch at a later cut, or fit by LeastSquares()"
         )
     torch.autograd.backward(loss, inputs=list(parameters))
 
 
 def draw_batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
-    """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
+    """Yield mini-batches of indices without end; every epoch is a new permutation, and its remainder is left out."""
     random = generator("batches", seed)
     while True:
         order = torch.randperm(n, generator=random)

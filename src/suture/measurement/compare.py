@@ -223,7 +223,7 @@ def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:
     check_kind("by", by, Index | tuple | list, "an index or several, such as suture.indices.linear_cka")
     methods = (by,) if isinstance(by, Index) else tuple(by)
     if not methods:
-        raise DataError("by=[] compares by nothing: give an index, such as suture.indices.linear_cka")
+        raise DataError("by=[] is empty: give an index, such as suture.indices.linear_cka")
     for place, method in enumerate(methods):
         if not isinstance(method, Index):
             raise DataError(f"by[{place}] is {method!r}: give indices, such as suture.indices.linear_cka")

@@ -15,7 +15,7 @@ it is never below and is 0 somewhere, as a ReLU leaves it, else above its median
 a network B, stitch B into A.
 
 *By chance*: images are permuted, all positions of an image together, so that what both networks say at a position of
-every image is no merit. ``p`` is family-wise over the features of a measure (Westfall & Young 1993, maxT, as in
+every image is not a merit. ``p`` is family-wise over the features of a measure (Westfall & Young 1993, maxT, as in
 ``indices/calibration``). Intervals are 95 % over images, by the infinitesimal jackknife: of an AUROC in log odds, which
 is DeLong's with clusters (Obuchowski 1997, Biometrics 53:567), of a correlation by Fisher's transform.
 """
@@ -90,7 +90,7 @@ class Dictionary:
 
     @property
     def vectors(self) -> Tensor:
-        """What one unit of each feature adds to the activations, ``(features, width)``."""
+        """The vector that one unit of each feature adds to the activations, ``(features, width)``."""
         units = torch.eye(len(self.names), dtype=torch.float64)
         return self.decode(units) - self.decode(torch.zeros_like(units[:1]))
 
@@ -177,7 +177,8 @@ def load(path: str | Path, *, k: int | None = None, centred: bool = True) -> Dic
         raise DataError(f"{path} has no {', '.join(missing)}; it has {', '.join(held) or 'nothing'}")
     if others := [name for name in held if name not in _NAMES]:
         raise DataError(
-            f"{path} also holds {', '.join(others)}, so it is no autoencoder of a ReLU or top-k alone; wrap it in a "
+            f"{path} also holds {', '.join(others)}, so it is not an autoencoder with only a ReLU or top-k; wrap"
+            " it in a "
             "module with encode and decode, and give features.module(…)"
         )
     return sparse(*(held[name] for name in _NAMES), k=k, centred=centred)
@@ -232,7 +233,7 @@ def _inverse(found: FeatureMap) -> Callable[[Tensor], Tensor]:
 
 
 def latents(dictionary: Dictionary, network: Network, cut: str, samples: Samples) -> Tensor:
-    """Return what a dictionary reads at a cut of a network: ``(n, features)``, tokens or maps of so many.
+    """Return a dictionary's features at a cut of a network: ``(n, features)``, or tokens or maps of so many.
 
     ``suture.compare`` takes two of these as it takes activations. Raises ``CutError`` if the network has no such cut,
     and ``ShapeError`` if the dictionary is not of it.
@@ -251,7 +252,7 @@ def transfer(
     samples: int | None = SAMPLES,
     permutations: int = PERMUTATIONS,
 ) -> pd.DataFrame:
-    """Measure how well each feature of the receiver, carried by a stitch, tells what its own activations told.
+    """Measure how well each feature of the receiver, read from stitched activations, agrees with its own reading.
 
     ``dictionary`` is of the receiver's cut of a measurement, such as ``suture.stitch`` gives. Read on the first
     ``samples`` of its score samples, all for ``None``. Beside the stitch stand those controls of the measurement that
@@ -371,7 +372,7 @@ def _correlate(own: Floats, carried: Floats, active: NDArray[np.bool_]) -> _Part
 
 
 def _standardised(values: Floats) -> Floats:
-    """Centre over images and positions, to length 1; what does not vary becomes nan."""
+    """Centre over images and positions, to length 1; constant features become nan."""
     off = values - values.mean((0, 1))
     norm = np.sqrt(np.square(off).sum((0, 1)))
     varies = norm > _CONSTANT * np.sqrt(np.square(values).sum((0, 1)))

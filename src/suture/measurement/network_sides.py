@@ -181,7 +181,7 @@ def _find_masked(samples: Samples) -> Tensor | None:
 
 
 def _has_tokens(cut: Cut, counted: Tensor) -> bool:
-    """Return whether what passes a cut has a place for each token."""
+    """Return whether the tensor at a cut has a place for each token."""
     return len(cut.shape) == 2 and cut.shape[0] == counted.shape[1]
 
 

@@ -41,7 +41,7 @@ _REMEDY = "an array or tensor (n, features), or a mapping from names to such"
 
 @dataclass(frozen=True, eq=False)
 class NamedLayers:
-    """One side of a comparison: what it is called, and its layers, each with its name and its depth in (0, 1].
+    """One side of a comparison: its name, and its layers, each with its name and its depth in (0, 1].
 
     ``images`` is the number of samples, before positions are told apart.
     """
@@ -72,7 +72,7 @@ def check_sizes(
 
 
 def have_room(samples: Sequence[int], methods: Sequence[Index], devices: set[torch.device]) -> bool:
-    """Return whether layers of so many samples each may keep what several indices have in common."""
+    """Return whether there is room to keep intermediate results that several indices share."""
     kept = sum(16 * n**2 for n in samples if n <= MOST)
     memory = physical_memory() if CPU in devices else min(map(free_memory, devices))
     return len(methods) > 1 and kept <= KEPT * memory
@@ -112,7 +112,7 @@ def sides_of_arrays(
     for side, given in zip(names, (x, y), strict=True):
         arrays = dict(given) if isinstance(given, Mapping) else {side: given}  # a copy: some mappings read files
         if not arrays:
-            raise DataError(f"{side} has no arrays; give one at least")
+            raise DataError(f"{side} has no arrays; give at least one")
         for key, array in arrays.items():
             check_kind(f"a name of {side}", key, str, "names of layers as text")
             name = f"{side}[{key!r}]" if isinstance(given, Mapping) else side

@@ -158,7 +158,7 @@ def forecast(
     check_kind("plan", plan, Iterable, "several trials, such as those of curve or matrix")
     trials = list(plan)
     if not trials:
-        raise DataError("this plan has no trial; plan at least one: suture.curve(…), suture.matrix(…)")
+        raise DataError("this plan has no trials; plan at least one: suture.curve(…), suture.matrix(…)")
     for trial in trials:
         check_kind("what is planned", trial, Trial, "a trial, such as curve or matrix plans")
     if workers is not None and workers < 1:

@@ -134,7 +134,7 @@ class _Shown(Progress):
         self.running.append(Running(what, share))
 
     def at(self, what: str, phase: str) -> None:
-        """Remember it while that is being done."""
+        """Remember the current step."""
         for task in self.running:
             if task.what == what:
                 task.phase = phase
@@ -277,12 +277,12 @@ class AlsoLogged(Progress):
             one.more(count, done)
 
     def working_on(self, what: str, share: Share | None = None) -> None:
-        """Tell both what begins."""
+        """Announce to both that a trial begins."""
         for one in self.both:
             one.working_on(what, share)
 
     def at(self, what: str, phase: str) -> None:
-        """Tell both what is being done."""
+        """Announce the current step to both."""
         for one in self.both:
             one.at(what, phase)
 
@@ -409,7 +409,7 @@ class Live(Bar):
 
 
 def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None) -> Progress:
-    """Return a bar if standard error is a terminal, with what ``draw`` draws of the table; else plain lines."""
+    """Return a bar if standard error is a terminal, with the drawing of the table by ``draw``; else plain lines."""
     console = Screen(stderr=True)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         return Lines()
@@ -417,7 +417,7 @@ def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None
 
 
 def waiting_for(what: str) -> AbstractContextManager[object]:
-    """Show on a terminal what is waited for before a bar can be drawn; elsewhere nothing."""
+    """Show the reason for a wait on a terminal, before a bar can be drawn; elsewhere nothing."""
     console = Screen(stderr=True)
     return console.status(f"{what} …") if sys.stderr.isatty() and not console.is_dumb_terminal else nullcontext()
 

@@ -55,8 +55,8 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     for name, own in wanted.items():
         if isinstance(own, Tensor) and name in state and (found := _kind(state[name])) != (kind := _kind(own)):
             raise CheckpointError(
-                f"{path} has {name} in {found}, and {type(model).__name__} in {kind}: loaded, they would be "
-                "other numbers; save the weights as the model has them"
+                f"{path} has {name} in {found}, and {type(model).__name__} in {kind}: loading would change the "
+                "numbers; save the weights in the model's own type"
             )
     try:
         model.load_state_dict(state)
@@ -123,7 +123,7 @@ def read_tensors(path: Path) -> object:
     except Exception as error:  # a damaged file fails wherever the damage is
         reason = str(error).partition(". ")[0] or type(error).__name__
         raise CheckpointError(
-            f"{path} is damaged or no checkpoint ({reason}); copy it again, or save it by {_SAVE}"
+            f"{path} is damaged, or not a checkpoint ({reason}); copy it again, or save it by {_SAVE}"
         ) from error
 
 

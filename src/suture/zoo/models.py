@@ -102,7 +102,7 @@ def resolve(
     """
     source = parse_source(source, trust=trust) if isinstance(source, str) else source
     if checkpoint is not None and source.checkpoint is not None:
-        raise SourceError(f"{source.text!r} has a checkpoint, and {str(checkpoint)!r} is another; keep one")
+        raise SourceError(f"{source.text!r} names a checkpoint, and {str(checkpoint)!r} is given too; keep one")
     weights = source.checkpoint if checkpoint is None else checkpoint
     model, preprocess, stages = _build(source, is_filled=weights is not None)
     if weights is not None:

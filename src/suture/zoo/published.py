@@ -48,8 +48,8 @@ class Published:
         given = json.loads(self.settings)
         if given.get("do_flip_channel_order"):
             raise SourceError(
-                f"the preprocessing of {self.library} turns the order of channels round, which preprocess.* cannot; "
-                "leave preprocess.* out"
+                f"the preprocessing of {self.library} reverses the order of channels, which preprocess.* cannot "
+                "do; leave preprocess.* out"
             )
         channels = _channels(given)
         if given.get("do_normalize") is False:
@@ -144,7 +144,7 @@ def of_transformers(name: str, revision: str | None, needed: bool = True) -> Pub
         if needed and any(hasattr(config, word) for word in _OF_IMAGES):
             first = str(error).strip().partition("\n")[0]
             raise SourceError(
-                f"hf:{name} reads images, and how they are prepared is not known ({first}); say it: "
+                f"hf:{name} reads images, and its preprocessing is not known ({first}); give it: "
                 f"hf:{name},preprocess.mean=0.5,preprocess.std=0.5, or preprocess.mean=0.0 for floats in [0, 1]"
             ) from error
         return Preprocess()

@@ -332,5 +332,5 @@ def image_shape(source: Source) -> tuple[int, int, int]:
                 return shape
     raise SourceError(
         f"{source.text}: only you know the images that it takes; give their shape, such as --shape 3x32x32, "
-        "or how many tokens a sequence has, such as --shape 64"
+        "or the number of tokens of a sequence, such as --shape 64"
     )

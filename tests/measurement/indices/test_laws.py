@@ -176,7 +176,7 @@ def test_features_that_do_not_vary_do_no_harm(method):
 @each("p", [1, 2, 3, 50])
 def test_few_samples_give_a_number(method, n, p):
     if n < method.least:
-        with pytest.raises(DataError, match=rf"does not exist: give {method.least} or more"):
+        with pytest.raises(DataError, match=rf"is not defined: give {method.least} or more"):
             method(seeded(n, p), seeded(n, 3, seed=1))
         return
     low, high = method.bounds
@@ -273,7 +273,7 @@ def test_neighbours_are_common_by_chance_and_if_they_are_all_others_there_is_no_
     x, y = seeded(200, 5), seeded(200, 5, seed=1)
     assert indices.mutual_knn(x, y) == pytest.approx(10 / 199, abs=0.02)
     assert indices.mutual_knn(x, y, k=198) < 1
-    with pytest.raises(DataError, match=r"k=199.* of 200 samples does not exist: give 201 or more"):
+    with pytest.raises(DataError, match=r"k=199.* of 200 samples is not defined: give 201 or more"):
         indices.mutual_knn(x, y, k=199)
 
 

@@ -233,7 +233,7 @@ GOOD = torch.ones(5, 3)
         ([torch.ones(5, 0)], None, {}, r"xs\[0\] is \(5, 0\)"),
         ([torch.ones(5, 3, dtype=torch.int64)], None, {}, r"xs\[0\] is of torch.int64"),
         ([GOOD, GOOD * torch.inf], None, {}, r"xs\[1\] is not finite"),
-        ([GOOD[:3]], None, {"debiased": True}, "of 3 samples does not exist: give 4"),
+        ([GOOD[:3]], None, {"debiased": True}, "of 3 samples is not defined: give 4"),
         ([GOOD], None, {"samples_as": "rows"}, "samples_as='rows': give 'flattened' or 'pixels'"),
         ([torch.ones(5, 3, 2, 2), GOOD], None, {"samples_as": "pixels"}, r"xs\[1\] has 5 .* as 'flattened'"),
     ],

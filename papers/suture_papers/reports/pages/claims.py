@@ -37,6 +37,7 @@ from suture_papers.base.study import PAPERS, Study
 from suture_papers.ledger import LEDGER
 from suture_papers.reports.terminal import written
 
+SHARED = "What differs from the paper in most experiments"
 COMMAND = "suture claims --page docs/papers/claims.md --papers docs/papers"
 
 Results = Mapping[str, Result | None]
@@ -56,20 +57,21 @@ instrument.
 
 - **The unit is a trained network**, not a pair: five networks in all ordered pairs are five units. Each pair gives one
   number, and the figure is their mean. Its 95 % interval is the jackknife's over networks. Groups of pairs without a
-  common network are units themselves. Fewer than {ENOUGH} units decide nothing ({LEAST} where the paper has {LEAST},
-  and for exact algebra). Ratios of standard deviations have an F interval, differences counted in standard deviations
-  one by the noncentral t.
+  common network are units themselves. At least {ENOUGH} units are needed ({LEAST} where the paper has {LEAST}, and for
+  exact algebra). Ratios of standard deviations have an F interval, differences counted in standard deviations one by
+  the noncentral t.
 - **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: all of it lies on
   the other side. **Undecided**: it straddles the threshold, or there are too few networks. The page then gives the
-  number of new networks that would decide it in {POWER:.0%} of cases.
+  number of new networks that would decide it in {100 * POWER:.0f} % of cases. **Report**: a figure without a threshold.
+- **An experiment** has the verdict of its worst claim: not reproduced, then undecided, not measured, reproduced.
 - **Two verdicts.** *By the paper's recipe* reads the published fit, at the length that the paper states and with at
-  least {ENOUGH} pairs. *When converged* reads the fit that continued until it had converged. A recipe that was cut
-  short gives a figure without a verdict.
+  least {ENOUGH} pairs. *When converged* reads the default fit. A recipe that was cut short gives a figure without a
+  verdict.
 - **Several claims of one experiment** share the 5 % by Holm's method, separately for each kind of verdict. An interval
   that is not one of 95 % names its level.
-- **Looks.** Whoever adds networks until a claim is decided is wrong in 5.5 % of cases a side, after 5, 8 and 12
-  networks. So a claim is looked at once, or at {", ".join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} networks if that was
-  declared before the first look. Each look then has a 97.8 % interval; together they are wrong in 2.5 %.
+- **Looks.** A claim is looked at once, or at {", ".join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} networks if that was
+  declared before the first look. Each look then has a 97.8 % interval, so that all looks together are wrong in 2.5 % of
+  cases a side.
 - **Counted.** A fit into a network that never learned a class either finds a way to it or does not. So the pairs'
   numbers are 0 or far from it, and an interval by t means nothing. Such a claim is decided by the number of pairs of
   which it holds, by an exact interval: reproduced if at least two thirds, not reproduced if fewer.
@@ -80,28 +82,23 @@ instrument.
 - **Equivalence** ("either way") is shown by two one-sided tests at every cut, and refused by a correction for twice
   their number.
 - **Near the threshold.** A figure within {NEAR:g} pp of its threshold decides only if all its fits had converged and
-  each seam has {STITCHES} stitches. The stitch with the least validation loss counts. If only an end of the interval is
-  within {NEAR:g} pp, all fits must have converged. The papers' recipes and closed forms never report convergence, and
+  each seam has {STITCHES} stitches, of which the one with the least validation loss counts. If only an end of the
+  interval is that near, all fits must have converged. Published fits and closed forms, which never report convergence,
   are stitched once.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
 - **The share of pairs** of which a claim holds stands beside the mean, with an exact interval (Clopper & Pearson). It
-  has as many cases as there are networks, or half as many if networks are on both sides. Five networks miss a behaviour
-  of one network in six in 40 % of cases.
-- **†** marks a threshold that is ours, since the paper gives no exact one.
-- **‡** marks a claim with a changed reading. The experiment's page gives the reason, and the old reading is a report
-  beside it. Readings were changed after earlier networks had been seen, and before any trial of the networks that
-  decide them. One was changed later, after its figures had been seen: [oxford-4.3a](oxford-4.3a.md).
-- A **report** has a figure, but neither threshold nor verdict.
-- **An experiment** has the verdict of its worst claim: not reproduced before undecided before not measured before
-  reproduced.
+  has as many cases as there are networks, or half as many if networks are on both sides.
 - *All alike*: every pair gave the same number, so there is no spread to make an interval of. A share of images then has
   the exact interval of one network's images. Otherwise pairs are counted. Only of exact algebra does the number decide
   by itself.
-- Intervals of accuracies are not cut at 0 and 100 %; those of correlations are at −1 and 1.
+- **†** marks a threshold of ours, where the paper gives no exact one.
+- **‡** marks a claim with a changed reading. The experiment's page gives the reason, and the old reading is a report
+  beside it. All readings but one were changed before any trial of the networks that decide them. The reading of
+  [oxford-4.3a](oxford-4.3a.md) was changed after its figures had been seen.
 - **Not run**: an experiment without a table. **Not measured**: a claim without a figure in its table, with failed
   trials, or with figures by an older version of a part. Those are shown and decide nothing, unless verdicts by that
-  version [stand](versions.md). Intervals of the oldest take pairs for units.
+  version [stand](versions.md).
 
 Each verdict is wrong in at most 2.5 % of cases if the claim lies exactly on its threshold and the networks' numbers are
 normal. `python benchmarks/decisions.py` simulates the error [rates](../over-networks.md#error-rates) of these rules."""
@@ -131,7 +128,8 @@ def page(results: Results, studies: Sequence[Study], networks: pd.DataFrame | No
 def paper_page(template: str, paper: str, results: Results, studies: Sequence[Study]) -> str:
     """Fill the place of a paper's page with a line for each experiment: its verdict, and the claim that decides it.
 
-    Raises ``DataError`` unless the page has the place once.
+    Below stand the differences from the paper that most of its experiments share. Raises ``DataError`` unless
+    the page has the place once.
     """
     lines = []
     for study in studies:
@@ -145,15 +143,40 @@ def paper_page(template: str, paper: str, results: Results, studies: Sequence[St
         one = _decisive(made)
         lines.append([experiment, _statement(one.claim), _figure(one), threshold(one.claim), *_line(one)[-2:]])
     heads = ["experiment", "the claim that decides", "our value", "threshold", *_HEADS[-2:]]
-    return _fill(template, "paper", paper, grid(heads, lines))
+    differs = [f"- {words}{_but(without)}" for words, without in shared_differences(paper, studies).items()]
+    below = [f"## {SHARED}", "\n".join(differs)] if differs else []
+    return _fill(template, "paper", paper, "\n\n".join([grid(heads, lines), *below]))
 
 
-def study_page(template: str, study: Study, results: Results, drawn: Collection[str] = ()) -> str:
+def study_page(
+    template: str,
+    study: Study,
+    results: Results,
+    drawn: Collection[str] = (),
+    studies: Sequence[Study] = (),
+) -> str:
     """Fill the place of an experiment's page: its question, figure and verdict, and folded, all that it rests on.
 
-    ``drawn`` are the ids of those that have a figure. Raises ``DataError`` unless the page has the place once.
+    ``drawn`` are the ids of those that have a figure. A difference from the paper that most of ``studies`` share is
+    left to the paper's page. Raises ``DataError`` unless the page has the place once.
     """
-    return _fill(template, "study", study.id, _block(study, results, study.id in drawn))
+    shared = shared_differences(study.paper, studies)
+    return _fill(template, "study", study.id, _block(study, results, study.id in drawn, shared))
+
+
+def shared_differences(paper: str, studies: Sequence[Study]) -> dict[str, list[str]]:
+    """Return the differences from a paper that most of its experiments share, with the names of those that do not.
+
+    Most are more than two thirds.
+    """
+    of = {study.id: _differs(study) for study in studies if study.paper == paper}
+    counts = Counter(words for differs in of.values() for words in dict.fromkeys(differs))
+    often = [words for words, count in counts.items() if 3 * count > 2 * len(of) > 2]
+    return {words: [name for name, differs in of.items() if words not in differs] for words in often}
+
+
+def _but(without: Sequence[str]) -> str:
+    return f" (Not in {', '.join(without)}.)" if without else ""
 
 
 def _fill(template: str, kind: str, name: str, made: str) -> str:
@@ -162,7 +185,7 @@ def _fill(template: str, kind: str, name: str, made: str) -> str:
     places = re.findall(rf"{re.escape(mark)}\n.*?<!-- end -->", template, re.DOTALL)
     if len(places) != 1:
         raise DataError(
-            f"the page of {name} has {len(places)} places for what the tables give, and needs one; write '{mark}' and "
+            f"the page of {name} has {len(places)} places for the tables' results, and needs one; write '{mark}' and "
             "'<!-- end -->' on lines of their own"
         )
     return template.replace(places[0], f"{mark}\n\n{made}\n\n<!-- end -->")
@@ -285,8 +308,8 @@ def _networks(study: Study) -> list[str]:
     return [f"networks: {one}" for one in said]
 
 
-def _block(study: Study, results: Results, drawn: bool) -> str:
-    made = _decided(study, results)
+def _block(study: Study, results: Results, drawn: bool, shared: Collection[str]) -> str:
+    made, result = _decided(study, results), results[study.id]
     shown = [f"**Question.** {study.question}"]
     if drawn:
         shown.append(f"![{study.id}: {study.title}](images/{study.id}.png)")
@@ -296,20 +319,50 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
         one = _decisive(made)
         figure = f"{_figure(one)}{_share(one) if one.counted else ''}" or "no figure"
         said = f"{_statement(one.claim)}. Measured: {figure} (threshold {threshold(one.claim) or 'none'})"
-        shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.**{_tally(made)} It rests on this claim: {said}.")
+        recipe = f" By the paper's recipe: {_of_recipe(one)}." if one.recipe is not None else ""
+        verdict = _line(one)[-1].strip("*")
+        shown.append(f"**Verdict: {verdict}.**{_tally(made)} It rests on this claim: {said}.{recipe}")
+        shown.append(_repeat(study.id, result.tables if result is not None else ()))
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
-    parts = [grid(_HEADS, lines), _roles(study.claims), _of_networks(results[study.id])]
+    parts = [grid(_HEADS, lines), _roles(study.claims), _of_networks(result)]
     if any(claim.ours for claim in study.claims):
-        parts.append("† Our threshold: the paper gives no exact one.")
+        parts.append("† Our own threshold.")
     if readings := dict.fromkeys(claim.reading for claim in study.claims if claim.reading):
         parts.append("**‡ Read otherwise than before.**\n\n" + "\n".join(f"- {_sentence(part)}" for part in readings))
-    if differs := _differs(study):
-        result = results[study.id]
-        when = "" if result is None or result.stands else ", when today's parts measure it"
+    everywhere = _differs(study)
+    own = [words for words in everywhere if words not in shared]
+    differs = [*own, *_by_recipe(result)]
+    if len(own) < len(everywhere):
+        anchor = re.sub(r"\W+", "-", SHARED.lower())
+        differs.append(f"[Differences that most experiments share]({study.paper}.md#{anchor}).")
+    if differs:
+        when = "" if result is None or result.stands else ", once it is measured again"
         parts.append(f"**What differs from the paper{when}.**\n\n" + "\n".join(f"- {part}" for part in differs))
     many = f"All {len(lines)} claims" if len(lines) > 1 else "The claim"
-    folded = fold(f"{many}, the data, and what differs from the paper", *parts)
+    folded = fold(f"{many}, data and differences", *parts)
     return "\n\n".join([*shown, folded])
+
+
+def _repeat(name: str, kinds: Iterable[str]) -> str:
+    """Return the command that measures an experiment again, and links to its tables."""
+    tables = ", ".join(f"[{kind}](../../papers/results/small/{name}.{kind}.parquet)" for kind in sorted(kinds))
+    return f"`suture run {name} --scale small --data DATA --out runs/{name}` (table: {tables})"
+
+
+def _by_recipe(result: Result | None) -> list[str]:
+    """Report at how many cuts and in how many pairs the published fit was measured, if the default fit has more."""
+    table = result.tables.get(TRIALS) if result is not None and result.stands else None
+    if table is None:
+        return []
+    plain = table[(table["status"] == "ok") & (table["control"] == "")]
+    recipe, default = plain[plain["published"].eq(True)], plain[plain["published"].eq(False)]
+    cuts, all_cuts = (rows.groupby(["sender_cut", "receiver_cut"]).ngroups for rows in (recipe, default))
+    pairs, all_pairs = (rows.groupby(["sender", "receiver", "network_seed"]).ngroups for rows in (recipe, default))
+    if recipe.empty or (cuts >= all_cuts and pairs >= all_pairs):
+        return []
+    return [
+        f"So far the published fit has been measured at {cuts} of {all_cuts} seams, in {pairs} of {all_pairs} pairs."
+    ]
 
 
 def _roles(claims: Iterable[Claim]) -> str:
@@ -334,7 +387,13 @@ def _recipe(one: Decided) -> str:
     if twin is None:
         return ""
     said = "cut short, so no verdict" if twin.verdict == REPORTED else _WORDS.get(twin.verdict, twin.said)
-    return f"{_figure(twin)}{_share(twin) if twin.counted else ''}: {said}"
+    return f"{_figure(twin)}{_share(twin) if twin.counted else ''}; {said}"
+
+
+def _of_recipe(one: Decided) -> str:
+    """Return the same below the verdict on the default fit, the figure alone if neither was measured again."""
+    said = _recipe(one).replace("**", "")
+    return said.removesuffix(f"; {one.said}") if one.verdict == NOT_MEASURED else said
 
 
 def _unmeasured(claim: Claim) -> list[str]:

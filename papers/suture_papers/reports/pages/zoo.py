@@ -257,6 +257,6 @@ def _missing(table: pd.DataFrame, entries: Sequence[Entry]) -> list[str]:
 
 
 def _range(values: "pd.Series[float]") -> str:
-    """``88.3 (87.9–88.6)``, of one seed without the range."""
+    """Write a mean and range as ``88.3 (87.9–88.6)``; of one seed, without the range."""
     shown = f"{100 * values.mean():.1f}"
     return shown if len(values) == 1 else f"{shown} ({100 * values.min():.1f}–{100 * values.max():.1f})"

@@ -65,7 +65,8 @@ def check_batches(model: Function, cut: Function, images: Tensor, sizes: Sequenc
             wanted = out if wanted is None else wanted
             if not are_close(out[: len(wanted)], wanted, find_rounding(out)):
                 raise NetworkError(
-                    f"{whose} gives another output for an image among {size} than among {len(wanted)}; {_REMEDY}"
+                    f"{whose} gives different outputs for one image in a batch of {size} and in one of "
+                    f"{len(wanted)}; {_REMEDY}"
                 )
 
 

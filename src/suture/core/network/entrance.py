@@ -211,7 +211,7 @@ def _advise(model: nn.Module) -> str:
 
 
 def look_through(model: nn.Module) -> nn.Module:
-    """Return the first module whose ``forward`` names its inputs: the model, or what a wrapper of any inputs wraps."""
+    """Return the first module whose ``forward`` names its inputs: the model, or the one in a wrapper."""
     while not _named(model):
         within = list(model.children())
         if not within:

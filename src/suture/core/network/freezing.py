@@ -110,7 +110,7 @@ def _check_model(model: nn.Module, name: str) -> None:
         if isinstance(leaf, nn.Module) and leaf not in known:
             raise NetworkError(
                 f"{name} holds a {type(leaf).__name__} in '{place}', where PyTorch does not find it: it stays in "
-                "training mode and is in no state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
+                "training mode and is missing from the state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
             )
 
 
@@ -407,7 +407,7 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
     """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted.
 
     If all positions of sequences with a mask count, a few are masked, because models compute with no mask if they can.
-    Floats that are no raw images, such as ``torch.randn`` gives, are brought to [0, 1]: an example only serves to find
+    Floats that are not raw images, such as ``torch.randn`` gives, are brought to [0, 1]: an example only serves to find
     cuts.
     """
     is_tensor = isinstance(example, Tensor)
@@ -429,7 +429,7 @@ def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
 
 
 def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str, before: Tensor | None = None) -> list[Tensor]:
-    """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images.
+    """Return the outputs for the probes; refuse them if they lack a row per image, vary between runs, or mix images.
 
     Of randomness two runs of the same image are compared, of which the output of the one may be given as ``before``,
     and torch's, numpy's and Python's generators after every run. A generator of the model's own that acts in one call

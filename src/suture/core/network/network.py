@@ -185,7 +185,7 @@ class Network:
         before = self._model
         self._model, why = place_tokens(before, prepared, self.inputs)
         if why:
-            raise NetworkError(f"the example has sequences that are filled up, and {self.name} {why}; {remedy_of(why)}")
+            raise NetworkError(f"the example has padded sequences, and {self.name} {why}; {remedy_of(why)}")
         if self._model is not before:
             answers = check_outputs(self._model, probes, self.name)
             warnings.warn(
@@ -374,8 +374,8 @@ class Network:
             )
         if samples.counted is not None and not entrance_of(self._model).masks:
             raise DataError(
-                f"sequences of {samples.name} are filled up, and {self.name} takes no mask, so it would read what they "
-                "are filled up with; name the mask as its forward does, or cut all sequences to one length"
+                f"sequences of {samples.name} are padded, and {self.name} takes no mask, so it would read the padding; "
+                "name the mask as its forward does, or cut all sequences to one length"
             )
         self.check_images(samples.extremes, samples.name)
         if samples.counted is not None and samples.fingerprint not in self._unpadded:
@@ -383,7 +383,7 @@ class Network:
                 rows = _prepared(self._prepare, pick_padded(samples.images, samples.counted), self)
                 if why := find_harm(self._model, rows, self.inputs):
                     raise DataError(
-                        f"sequences of {samples.name} are filled up, and {self.name} {why}; "
+                        f"sequences of {samples.name} are padded, and {self.name} {why}; "
                         + ("make it with example=data.example, or " if entrance_of(self._model).may_place else "")
                         + remedy_of(why)
                     )
@@ -580,18 +580,19 @@ def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
     except (DataError, RuntimeError) as error:
         raise NetworkError(
             f"{name} does not run on {device}: {first_line(error)}; a function or a preprocessing may hold tensors "
-            "that are not moved with it: keep them as buffers of a module, or make them of the tensor that it is given"
+            "that are not moved with it: keep them as buffers of a module, or create them on the device of their input"
         ) from error
     if not all(have_same_bits(outputs, other) for other in again):
         raise NetworkError(
-            f"{name} computes something else each time on {device}; replace the operation that does, which "
+            f"{name} gives a different output in each run on {device}; replace the operation that does, which "
             "torch.use_deterministic_algorithms(True) names when the model runs, or measure it with device='cpu'"
         )
     wanted = own(example)
     share = 1e-2 if wanted.dtype == torch.float32 else 5e-2
     if not are_close(outputs.to(wanted.device), wanted, share):
         raise NetworkError(
-            f"{name} gives other outputs on {device} than on {own.device}; find the operation that differs there, or "
+            f"{name} gives different outputs on {device} and on {own.device}; find the operation that differs "
+            "there, or "
             f"measure it with device='{own.device}'"
         )
     return inputs, outputs

@@ -1,8 +1,8 @@
-"""Whether padding changes what a model says of a sequence, and positions that make up for it.
+"""Whether padding changes a model's outputs for a sequence, and positions that make up for it.
 
-A sequence that is filled up must give what it gives alone. A mask does not see to that by itself: a model that counts
+A padded sequence must give the outputs that it gives alone. A mask does not see to that by itself: a model that counts
 positions from the left takes a text behind padding for one that begins later, a convolution reads the padding beside
-the last word, and a mean over all positions counts it. So a few sequences are run as they are filled up and alone, and
+the last word, and a mean over all positions counts it. So a few sequences are run padded and alone, and
 the outputs that count are compared. A model that also takes ``position_ids`` is given those that begin where the mask
 does, if that mends it.
 """
@@ -16,7 +16,7 @@ from suture.core.network.entrance import Entrance
 from suture.core.network.segments import are_close, find_rounding
 from suture.data.inputs import Inputs, counted
 
-TRIED = 3  #: sequences that are compared: the shortest, the longest that is filled up, and one between
+TRIED = 3  #: sequences that are compared: the shortest, the longest padded one, and one between
 
 Run = Callable[[Tensor], Tensor]
 
@@ -36,7 +36,7 @@ def place_tokens(model: nn.Module, joined: Tensor, inputs: Inputs) -> tuple[nn.M
 
 
 def pick_padded(joined: Tensor, there: Tensor | None) -> Tensor:
-    """Return a few of the sequences that are filled up, ``there`` telling which positions count, bool (N, T)."""
+    """Return a few of the padded sequences, ``there`` telling which positions count, bool (N, T)."""
     if there is None:
         return joined[:0]
     lengths = torch.tensor([end - start for start, end in _spans(there)])
@@ -67,12 +67,12 @@ def find_harm(run: Run, rows: Tensor, inputs: Inputs, alone: Run | None = None) 
     if not bool(there[:, 0].all()):
         return f"{'reads' if reads else 'counts from'} the first position, which is padding"
     if reads:
-        return "reads what they are filled up with, although the mask leaves it out"
-    return "depends on how far they are filled up, as a mean over all positions does"
+        return "reads the padding, although the mask leaves it out"
+    return "depends on the length of the padding, as a mean over all positions does"
 
 
 def remedy_of(why: str) -> str:
-    """Return what to do about padding that changes what a model says."""
+    """Return the remedy for padding that changes a model's outputs."""
     first = "fill them up on the right, " if "first position" in why else ""
     return f"{first}let it heed its mask in every layer that joins positions, or cut all sequences to one length"
 
@@ -85,7 +85,7 @@ def _spans(there: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def _run_alone(run: Run, row: Tensor, span: tuple[int, int], inputs: Inputs) -> tuple[Tensor, bool]:
-    """Return what a sequence gives alone, and whether it was cut to its length.
+    """Return the outputs of a sequence alone, and whether it was cut to its length.
 
     To a model that takes one length only it is given moved to the front, behind it another padding.
     """
@@ -107,7 +107,7 @@ def _refill(rows: Tensor, there: Tensor) -> Tensor:
 
 
 def _is_alike(padded: Tensor, alone: Tensor, is_cut: bool, there: Tensor, span: tuple[int, int]) -> bool:
-    """Whether outputs of one sequence agree where it counts; others are not compared."""
+    """Return whether two outputs of one sequence agree at the positions that count."""
     (start, end), length = span, len(there)
     if padded.shape != alone.shape:
         changed = [dim for dim, sizes in enumerate(zip(padded.shape, alone.shape, strict=False)) if len({*sizes}) > 1]

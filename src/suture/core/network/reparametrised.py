@@ -71,7 +71,7 @@ def _make_twin(module: nn.Module, computed: dict[str, Tensor]) -> nn.Module:
 
 
 def _set(module: nn.Module, name: str, value: Tensor) -> None:
-    """Set what a tensor is computed of such that it has this value, as far as that is in its power."""
+    """Set the parameters that a tensor is computed from so that it comes as close to this value as it can."""
     if parametrize.is_parametrized(module, name):
         chain: Any = module.parametrizations[name]  # type: ignore[index]
         try:

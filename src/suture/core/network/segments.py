@@ -404,7 +404,7 @@ class Segment(EvaluationOnly):
         given = given.clone() if self.copies else given
         if inputs is None and self.reads_inputs:
             raise NetworkError(
-                "these layers read masks or positions beside the tensor that passes; give those of the same samples: "
+                "these layers also read masks or positions; give those of the same samples: "
                 "suffix(x, network.inputs_after(cut, batch))"
             )
         out: Tensor = self.body(given, inputs) if self.reads_inputs else self.body(given)

@@ -111,8 +111,9 @@ def _warn_of_lost(model: nn.Module, traced: Traced) -> None:
         inside = any(name.startswith(f"{path}.layers.") for name in names)
         if is_encoder(module) and len(module.layers) > 1 and not inside and module.use_nested_tensor:
             warnings.warn(
-                f"no cut lies between the layers of '{path}' in {type(model).__name__}, which packs sequences that are "
-                f"filled up into nested tensors; for cuts there, set model.{path}.use_nested_tensor = False first",
+                f"no cut lies between the layers of '{path}' in {type(model).__name__}, which packs padded "
+                f"sequences into nested tensors; for cuts there, set model.{path}.use_nested_tensor = False "
+                "first",
                 SutureWarning,
                 stacklevel=5,
             )

@@ -240,13 +240,13 @@ def fresh(
     if survivors and not trusted:
         raise UntrainedError(
             f"the factory gives the same numbers from every seed ({_name_some(survivors)}), as if trained; it must "
-            "build the model at random, for instance with pretrained=False; those that are no result of training can "
-            "be named: constants=(…)"
+            "build the model at random, for instance with pretrained=False; name those that training does not "
+            "change: constants=(…)"
         )
     if is_altered(like) and not is_altered(model):
         raise UntrainedError(
-            "the trained model has hooks, or layers whose forward was replaced, and what the factory builds has none; "
-            "let it add these, too, or leave out the untrained controls"
+            "the trained model has hooks, or layers whose forward was replaced, and the factory's model has "
+            "none; let the factory add them, or leave out the untrained controls"
         )
     trained = dict(like.named_parameters())
     same = [n for n, t in registered_tensors(model).items() if torch.equal(t, old[n])]
@@ -295,7 +295,7 @@ def _marked(tensor: Tensor) -> bool:
 def _deciding(
     model: nn.Module, found: Mapping[str, Sequence[PlainNumbers]], constants: Collection[str], probe: Tensor | None
 ) -> list[str]:
-    """Return the places of the plain numbers that decide the output, are no settings, and are not named constants."""
+    """Return the places of the plain numbers that decide the output, but are neither settings nor named constants."""
 
     def decides(one: PlainNumbers) -> bool:
         return not one.are_written() and (probe is None or one.decide(model, probe))
@@ -327,7 +327,7 @@ def _is_mask(tensor: Tensor) -> bool:
 
 
 def _says_nothing(tensor: Tensor, trained: Tensor | None) -> bool:
-    """Whether a tensor that was not drawn is one that initialisers leave, or a mask."""
+    """Return whether a tensor that was not drawn is one that initialisers leave, or a mask."""
     if tensor.numel() == 1 and trained is not None and have_same_bits(tensor, trained):
         return float(tensor) in (0.0, 1.0)
     return _is_constant(tensor) or _is_mask(tensor)

@@ -228,8 +228,9 @@ def assign(module: nn.Module, name: str, value: Tensor) -> None:
         overflows = bool(value.isfinite().all()) and not bool(own.isfinite().all())
     if overflows or (name == "weight" and bool(value.any()) and not bool(own.any())):
         raise FitError(
-            f"the stitch needs a {name} of size {float(value.abs().max()):.0e}, which {own.dtype} does not hold: the "
-            "activations of sender and receiver are of too different sizes; scale those of one of the networks"
+            f"the stitch needs a {name} of size {float(value.abs().max()):.0e}, which {own.dtype} cannot hold: "
+            "the scales of the sender's and the receiver's activations differ too much; scale those of one of "
+            "the networks"
         )
 
 

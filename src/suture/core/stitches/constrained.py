@@ -120,7 +120,7 @@ class LowRank(PerPosition):
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            raise ShapeError(f"LowRank(rank={self.rank}): a rank is at least 1")
+            raise ShapeError(f"LowRank(rank={self.rank}): give at least 1")
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
         """Give the reduced-rank regression for every ridge."""

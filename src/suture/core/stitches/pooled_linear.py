@@ -1,8 +1,8 @@
 """A family that reads one vector of a sample: the mean of its positions, or the first or the last token.
 
 Two networks of which each reads its own view of a sample, such as an image and its caption, have samples for pairs and
-no positions. So what passes a cut is pooled before it is mapped. Where sequences are filled up, a pooling over tokens
-needs their mask, which is no part of the tensor at a cut. So what feeds a stitch pools for it (``pool_sent``), and a
+no positions. So what passes a cut is pooled before it is mapped. Where sequences are padded, a pooling over tokens
+needs their mask, which is not part of the tensor at a cut. So what feeds a stitch pools for it (``pool_sent``), and a
 stitch that is given tokens nonetheless takes them all for real ones.
 """
 

@@ -248,7 +248,7 @@ class UpsampledConv(_Regridded):
     joins: ClassVar[str] = "maps (C, H, W) to maps of more height, more width, or both; vectors (D,) to maps"
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
-        """Whether the receiver's are maps, and the sender's maps grow on an axis and shrink on none, or a vector."""
+        """Return whether the receiver has maps, and the sender a vector or maps larger on no axis."""
         if len(sender) != 3 or len(receiver) != 3:
             return (len(sender), len(receiver)) == (1, 3)
         return sender[1:] != receiver[1:] and not _shrinks(sender, receiver)

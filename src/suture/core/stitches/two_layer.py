@@ -40,7 +40,7 @@ class TwoLayer(PerPosition):
 
     def __post_init__(self) -> None:
         if self.width is not None and self.width < 2:
-            raise ShapeError(f"TwoLayer(width={self.width}): a width is at least 2, two units for a direction")
+            raise ShapeError(f"TwoLayer(width={self.width}): give at least 2, since a direction takes two units")
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
         """Give the regression of the rank that pairs of units can pass on, for every ridge."""

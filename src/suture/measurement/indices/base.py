@@ -302,7 +302,7 @@ class Index(ABC):
     def check(self, name: str, samples: int, features: int) -> None:
         """Raise ``DataError`` if a layer of this name has too few samples for this index, or too many."""
         if samples < self.least:
-            raise DataError(f"{self.name} of {samples} samples does not exist: give {self.least} or more")
+            raise DataError(f"{self.name} of {samples} samples is not defined: give {self.least} or more")
         held = samples if self.pairwise else min(samples, features)
         if held > MOST:
             raise DataError(

@@ -183,7 +183,7 @@ class OfPairs(PreparedIndex[Tensor]):
         return min(high, max(low, float(x.flatten() @ y.flatten())))
 
     def _null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int) -> Null:
-        """Permuting images permutes rows and columns of a matrix, which needs to be prepared but once."""
+        """Permute rows and columns of a matrix, prepared once, in place of permuting images."""
         parts, errors = [], torch.zeros(len(rows), len(columns), dtype=torch.float64)
         values = torch.zeros_like(errors)
         for across in self._groups(columns):

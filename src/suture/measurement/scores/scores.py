@@ -171,7 +171,9 @@ class Confusion(Score):
 
     def __post_init__(self) -> None:
         if self.label == self.to:
-            raise DataError(f"class {self.label} taken for itself is no confusion; use Accuracy(classes=({self.to},))")
+            raise DataError(
+                f"class {self.label} taken for itself is not a confusion; use Accuracy(classes=({self.to},))"
+            )
 
     @property
     def name(self) -> str:

@@ -480,7 +480,7 @@ def score_words(reading: Reading, value: float) -> str:
 
 
 def spread_words(pair: Curve, of: Estimates, i: int, signed: bool = False) -> str:
-    """``+1.2 pp [-0.3, 2.8]``."""
+    """Write a difference as ``+1.2 pp [-0.3, 2.8]``."""
     digits = 1 if pair.percent else 3
     value, low, high = (float(part[i]) for part in (of.value, of.low, of.high))
     number = f"{value:{'+' if signed else ''}z.{digits}f} {pair.penalty_unit}".strip()
@@ -488,7 +488,7 @@ def spread_words(pair: Curve, of: Estimates, i: int, signed: bool = False) -> st
 
 
 def share_of(pair: Curve, where: Mask) -> str:
-    """``3 of 8 cuts``."""
+    """Write a share as ``3 of 8 cuts``."""
     return f"{int(where.sum())} of {say_count(len(pair.seams), pair.one)}"
 
 

@@ -198,13 +198,13 @@ def _check_names_tell_trials(table: pd.DataFrame) -> None:
         one = twice.iloc[0]
         raise DataError(
             f"the table has two trials of {one['sender']} → {one['receiver']} at {one['receiver_cut']} that differ in "
-            "nothing but their key, so of different networks, or data, of one name; give each its own name, and a "
-            "folder of its own to what was measured so far, or select rows by the column trial"
+            "nothing but their key, so two networks or data sets share a name; give each its own name and "
+            "measure into a new folder, or select rows by the column trial"
         )
 
 
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:
-    """Raise ``DataError`` if a table of ``what`` lacks columns that older ones have, too."""
+    """Raise ``DataError`` if a table lacks columns that older tables have, too."""
     check_kind("table", table, pd.DataFrame, f"a table of {what}")
     missing = [name for name in names if name not in table and name not in _LATER]
     if missing:

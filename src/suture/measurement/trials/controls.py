@@ -119,7 +119,10 @@ def invariance_aware(trial: Trial, *, steps: int = 200) -> Trial:
     fit, sender = trial.fit_data, trial.sender
     no_pictures = are_token_ids(fit.images) or trial.has_views
     if isinstance(sender, ClusteredNoise) or no_pictures or fit.pairing is not None:
-        raise DataError(f"no images look to {sender.name or 'noise'} as those of {fit.name} do; leave the control out")
+        raise DataError(
+            f"no images can be made that look to {sender.name or 'noise'} like those of {fit.name}; leave the "
+            "control out"
+        )
     return replace(trial, fit_data=_look_alike(sender, trial.sender_cut, fit, steps), control="invariance aware")
 
 

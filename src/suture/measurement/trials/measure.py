@@ -177,7 +177,7 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
 
 
 def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
-    """One data role seen from the seam; with broken pairs, labels and receiver are those of other samples."""
+    """Make one data role as the seam sees it; with broken pairs, labels and receiver are those of other samples."""
 
     def expected() -> Tensor:
         own = cache.rows(trial.receiver, trial.receiver_cut, trial.select_read(samples))
@@ -297,7 +297,7 @@ def _measure_doubt(made: Fused, given: Tensor, exact: Tensor) -> tuple[float, fl
 
 
 def _margins(out: Tensor) -> Tensor:
-    """By how much the largest output of every image exceeds the second; infinite if there is but one."""
+    """Return by how much the largest output of every image exceeds the second; infinite if there is only one."""
     if out.shape[1] < 2:
         return torch.full((len(out),), torch.inf)
     first, second = out.topk(2, 1).values.unbind(1)
@@ -354,7 +354,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
 
 
 def _look_at(trial: Trial, cache: Activations, networks: Mapping[str, Network]) -> Mapping[str, Any]:
-    """Return what each network does by itself, for ``find_doubts``; nothing if the task knows no guessing."""
+    """Return each network's own scores for ``find_doubts``; nothing if the task has no score of guessing."""
     if trial.guess is None:
         return {}
     judged, first = trial.judged, default_scores(trial.task)[0]

@@ -423,7 +423,7 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A trial that could not be measured, and why; what may be of the machine (``of_machine``) is tried again later."""
+    """A trial that could not be measured, and why; if the machine may be at fault, it is tried again."""
 
     trial: Trial
     error: str

@@ -410,7 +410,7 @@ class _Page:
         ]
 
     def _part(self, axes: Axes, senders: Sequence[Block], receivers: Sequence[Block]) -> None:
-        """Part networks, their stages, and the cells on and below the diagonal of depth from those above it."""
+        """Draw lines between networks, their stages, and the cells on either side of the diagonal of depth."""
         for blocks, line, cell in (
             (receivers, axes.axvline, 72 * self.cell[0]),
             (senders, axes.axhline, 72 * self.cell[1]),

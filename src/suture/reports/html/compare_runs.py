@@ -39,7 +39,7 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Grid]
         )
     tables, said = list[Grid](), list[str]()
     for (ours, theirs), found in matched.items():
-        penalties = bool(others) or ours != theirs  # of other receivers, whose scores are no measure of one another
+        penalties = bool(others) or ours != theirs  # of other receivers, whose scores cannot be compared
         tables += [_differences(*one, names, penalties) for one in found]
         pair = f"{found[0][1]}: " if len(matched) > 1 else ""
         said += [f"{pair}{one}" for one in _said(*found[0], names, penalties)]

@@ -140,7 +140,7 @@ def _score(value: float, failed: bool, percent: bool, marks: str) -> str:
 
 
 def _penalties(shown: Curve) -> list[str]:
-    """``+1.2 [-0.3, 2.8]``, with the brackets of all cuts below one another."""
+    """Write penalties as ``+1.2 [-0.3, 2.8]``, with the brackets of all cuts below one another."""
     digits = 1 if shown.percent else 3
     bounds = [
         [f"{bound:z.{digits}f}" for bound in pair]

@@ -215,7 +215,7 @@ def similarity_tables(similarities: pd.DataFrame, width: int = 80) -> list[Table
 
 
 def _pair_table(similarities: pd.DataFrame) -> Table:
-    """Return a row for each index of one pair of layers: its value, what it is by chance, and what is left."""
+    """Return a row for each index of one pair of layers: its value, its chance level, and the calibrated value."""
     first = similarities.iloc[0]
     made = new_table(narrow=True)
     made.add_column(f"{first['sender_cut']} → {first['receiver_cut']}", overflow="fold")

@@ -58,18 +58,18 @@ def going_on(status: Status, width: int = 80) -> str:
         return ""
     if status.command is None:
         retry = ", retry=True" if status.complete else ""
-        what = "measure again what failed" if status.complete else "go on"
+        what = "measure the failed trials again" if status.complete else "continue"
         return f"to {what}, run the same plan again: suture.run(plan, store={str(status.path)!r}{retry})"
     words = shlex.split(status.command)
     if status.complete:
         words += ["--retry"] if "--retry" not in words else []
-        return f"to measure again what failed:\n{broken(words, width)}"
-    return f"to go on:\n{broken(words, width)}"
+        return f"to measure the failed trials again:\n{broken(words, width)}"
+    return f"to continue:\n{broken(words, width)}"
 
 
 def on_one_line(status: Status) -> str:
-    """Say how to go on with a run that is not complete, for messages."""
-    return f"go on with: {status.command}" if status.command is not None else going_on(status)
+    """Say how to continue a run that is not complete, for messages."""
+    return f"continue with: {status.command}" if status.command is not None else going_on(status)
 
 
 def broken(words: Sequence[str], width: int = 80) -> str:

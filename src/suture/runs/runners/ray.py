@@ -209,8 +209,8 @@ def _do(payload: Payload, parts: Mapping[str, Any], driver: Driver) -> Outcome:
     for name, here in _versions().items():
         if here != driver.versions[name]:
             raise RunnerError(
-                f"{platform.node()} has {name} {here}, and the process that began the run {driver.versions[name]}, "
-                "so their results may differ; install the same on all nodes"
+                f"{platform.node()} has {name} {here}, and the process that began the run has "
+                f"{driver.versions[name]}, so results may differ; install the same on all nodes"
             )
     torch.set_num_threads(1)
     if not sys.warnoptions:

@@ -151,7 +151,7 @@ def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
             remedy = "plans add up: run(a + b)" if isinstance(item, Sequence) else "give what curve or matrix plans"
             raise DataError(f"{said}; {remedy}")
     if not items:
-        raise DataError("this plan has no trial: nothing to measure; check the cuts, controls and seeds it is made of")
+        raise DataError("this plan has no trials; check its cuts, controls and seeds")
     return items
 
 

@@ -158,7 +158,7 @@ def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lamb
 
     Raises ``Interrupted`` for an interruption at the keyboard, and the errors of the runner, with how to continue.
     """
-    go_on = f"go on with: {queue.command}" if queue.command is not None else "the same call goes on from there"
+    go_on = f"continue with: {queue.command}" if queue.command is not None else "the same call continues from there"
     try:
         while not queue.exhausted or more():
             trials = tuple(task.trial for task in queue.todo.values() if isinstance(task, Measuring))

@@ -161,7 +161,7 @@ def _pack_images(samples: Samples, folder: Path | None) -> bytes:
 
 
 def _is_sound(path: Path) -> bool:
-    """Return whether a file of images, as a run that was stopped may have left it, is there and what was written.
+    """Return whether a file of images is there and complete, since a stopped run may have left a part of it.
 
     The fingerprint of the images is its name.
     """
@@ -300,7 +300,7 @@ class _NodeName:
 
 
 def _pack_graph(module: fx.GraphModule) -> tuple[object, ...]:
-    """A module and its graph, node by node."""
+    """Pack a module and its graph, node by node."""
     graph = module.graph
     nodes = []
     for node in graph.nodes:

@@ -196,7 +196,7 @@ def _check_tensors(file: Path) -> None:
     with open(file, "rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
         sound = is_sound(content)
     if not sound:
-        raise ValueError("its hash is another")
+        raise ValueError("its hash differs")
 
 
 def _check_table(file: Path) -> None:
