@@ -108,7 +108,16 @@ SHORT_DEMO = """
 from suture.cli import demo, main
 from suture.fits import LeastSquares
 demo.demo_fit = LeastSquares
-raise SystemExit(main.main(["demo", "--out", "demo"]))
+raise SystemExit(main.main(["demo", "--out", "demo", "--workers", "1"]))
+"""
+#: The tutorial with the first steps of its fits, in one process: that it runs whole is tried by tests/test_docs.py.
+SHORT_TUTORIAL = """
+import runpy, suture
+from suture.fits import Converged, Quick
+measure = suture.run
+suture.run = lambda plan, **given: measure(plan, **({"on": suture.Local(workers=1)} | given))
+Converged.fit = lambda self, *given: Quick(steps=2).fit(*given)
+runpy.run_path("tutorial.py", run_name="__main__")
 """
 
 
@@ -131,17 +140,19 @@ def test_alone_the_instrument_runs_its_tutorial(alone: str, tmp_path: Path) -> N
     for title, program in re.findall(r'^```python(?: title="(.*?)")?\n(.*?)^```', page, re.DOTALL | re.MULTILINE):
         with (tmp_path / (title or "tutorial.py")).open("a", encoding="utf-8") as file:
             file.write(program)
-    done = run([sys.executable, "-S", "tutorial.py"], alone, tmp_path)
+    done = run([sys.executable, "-S", "-c", SHORT_TUTORIAL], alone, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
 def test_alone_the_instrument_passes_its_own_tests(alone: str, tmp_path: Path) -> None:
-    files = [path for room in ("core", "fits") for path in sorted((ROOT / "tests" / room).rglob("test_*.py"))]
+    """A tenth of them, in the rooms that find things by name, where the papers would add theirs."""
+    rooms = ("common", "data", "fits", "zoo")
+    files = [path for room in rooms for path in sorted((ROOT / "tests" / room).rglob("test_*.py"))]
     chosen = [str(path) for path in files if not needs_papers(path)]
     done = run([sys.executable, "-S", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen], alone, ROOT)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 250
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 230
 
 
 def needs_papers(path: Path, seen: frozenset[str] = frozenset()) -> bool:

@@ -231,6 +231,7 @@ def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     assert "random weights" not in err
 
 
+@pytest.mark.slow
 def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"{QUICK},stage1.relu --controls untrained-sender --out OUT".replace("least-squares", "task-loss,steps=4")
     _, without, err = run(line.replace("OUT", "other"))
@@ -447,6 +448,7 @@ def test_one_network_goes_into_itself_where_that_is_asked_for(run: Run) -> None:
     assert {(row["sender"], row["receiver"]) for row in json.loads(out)["rows"]} == {("a", "a")}
 
 
+@pytest.mark.slow
 def test_families_and_fits_are_named_by_their_calls(run: Run) -> None:
     for settings, stitch, fit in (
         ("--stitch low-rank,rank=2", "LowRank(rank=2)", "TaskLoss(steps=5)"),
@@ -462,6 +464,7 @@ def test_families_and_fits_are_named_by_their_calls(run: Run) -> None:
         assert {(row["stitch"], row["fit"]) for row in json.loads(out)["rows"]} == {(stitch, fit)}
 
 
+@pytest.mark.slow
 def test_a_failed_trial_of_a_matrix_is_shown_and_gives_exit_code_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

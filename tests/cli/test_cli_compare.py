@@ -101,6 +101,7 @@ def test_compare_beside_a_run(run: Run, measured: str) -> None:
     assert "it stitched another network called a, of other weights or preprocessing" in err
 
 
+@pytest.mark.slow
 def test_compare_beside_a_matrix_has_no_figure_of_a_curve(run: Run) -> None:
     assert run(f"matrix {A} {B} {FEW} --fit least-squares --at flatten --controls none --workers 1 --out grid")[0] == 0
     line = f"compare {A} {B} --data digits --samples 40 --at flatten --by linear_cka --beside grid --out sim"

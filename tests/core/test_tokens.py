@@ -120,7 +120,7 @@ def layouts(made: Network) -> dict[int, object]:
     return {shape[0]: None if shape.is_square else (shape.prefix, shape.grid) for shape in shapes}
 
 
-@each("name", PLANTED)
+@each("name", PLANTED, few=4)
 def test_the_layout_of_tokens_is_found(name):
     model, size, wanted = PLANTED[name]
     made = network(seeded(model, 0), size)

@@ -348,7 +348,7 @@ def test_it_finds_what_is_planted_whatever_the_sender_s_units(scale, mean):
     assert report.validation_loss == pytest.approx(validation_loss(p, stitch), rel=1e-4)
 
 
-@each(("family", "sender", "receiver"), SOME, ids=named)
+@each(("family", "sender", "receiver"), SOME, ids=named, few=3)
 def test_no_family_ends_with_more_errors_than_it_began(family, sender, receiver):
     p = posed(family, sender, receiver)
     start, stitch = (built(family, sender, receiver) for _ in range(2))
@@ -430,6 +430,7 @@ def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> Non
     assert found[Converged(cap=2240)][0] < 0.03 < 0.2 < found[Quick(steps=1000)][0]
 
 
+@pytest.mark.slow
 def test_a_class_that_no_start_reaches_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """The receiver cannot name it; some random starts later, here two, the fit says so."""
     monkeypatch.setattr(restarts, "DRAWS", 2)
@@ -587,6 +588,7 @@ def test_without_steps_it_is_the_closed_form(family, sender, receiver):
         (UpsampledConv(batchnorm=True), (5, 2, 2), (4, 4, 4)),
     ],
     ids=named,
+    few=1,
 )
 def test_batchnorms_that_add_nothing_change_nothing(family, sender, receiver):
     p = posed(family, sender, receiver)
@@ -619,6 +621,7 @@ def test_nobody_else_s_random_numbers_are_taken():
     assert torch.equal(torch.rand(3), wanted)
 
 
+@pytest.mark.slow
 def test_test_data_never_enter():
     a, b = hybrids()
     roles = few_digits()
@@ -662,6 +665,7 @@ def test_quick_cannot_say_whether_it_has_converged() -> None:
     assert report.gained is not None
 
 
+@pytest.mark.slow
 def test_a_fit_claims_to_have_converged_if_its_last_doubling_gained_less_than_half_a_point(monkeypatch) -> None:
     monkeypatch.setattr(averaged, "LITTLE", 0)
     for value, error, claimed in ((0.003, 0.001, True), (0.003, 0.002, False), (-0.01, 0.014, True)):

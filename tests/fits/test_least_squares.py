@@ -329,7 +329,7 @@ def test_weights_that_no_float32_holds_are_refused(joint):
             LeastSquares().fit(matching(family, x * sent, y * received), built(family, sender, receiver))
 
 
-@each("power", [-83, 83])
+@each("power", [-83, 83], few=1)
 def test_a_trial_does_not_depend_on_the_size_of_activations(power):
     """Score, representation error and what is told apart, at maps behind which the receiver undoes the factor."""
 

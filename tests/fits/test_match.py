@@ -63,6 +63,7 @@ def error(p, stitch) -> float:
         (TokensToTokens(), (5, 3), (5, 3)),
     ],
     ids=str,
+    few=3,
 )
 def test_matching_ends_where_least_squares_is_at_once(family, sender, receiver):
     p = noisy(family, sender, receiver)

@@ -54,6 +54,7 @@ def test_all_pairs_of_cuts_by_every_index() -> None:
     assert row.receiver_depth == b.cuts.find(row.receiver_cut).depth == 1 / len(b.cuts)
 
 
+@pytest.mark.slow
 def test_the_same_bits_alone_among_others_and_by_a_cache() -> None:
     a, b = hybrids()
     by = [indices.mutual_knn, indices.mean_cca, indices.rsa_pearson]

@@ -311,7 +311,7 @@ SIZES: dict[str, tuple[dict[str, Cuts], dict[str, Cuts]]] = {
 }
 
 
-SLOW = ("13×13", "30×30", "40×3", "many")  #: what drawing takes long
+SLOW = ("sets", "13×13", "30×30", "40×3", "many")  #: what drawing takes long
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,11 @@ def test_controls_of_the_users_own_have_a_panel_and_come_last() -> None:
     assert titles == ["A → B", "untrained sender", "mine", "mean by depth"]
 
 
-@pytest.mark.parametrize("kinds", [("",), ("clustered noise", "itself"), ("untrained sender", "itself")], ids=str)
+@pytest.mark.parametrize(
+    "kinds",
+    [("",), ("clustered noise", "itself"), pytest.param(("untrained sender", "itself"), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_a_table_with_only_some_kinds_is_shown(kinds: tuple[str, ...]) -> None:
     table = tabled(kinds=kinds)
     if kinds[0] == "clustered noise":

@@ -371,6 +371,7 @@ def test_a_figure_is_saved_as_png_pdf_and_svg(tmp_path: Path) -> None:
     assert {axes.get_xlabel() for axes in figure.axes} - {""} <= texts
 
 
+@pytest.mark.slow
 def test_a_figure_is_the_same_whatever_the_users_matplotlib_is_set_to(tmp_path: Path) -> None:
     first = figures.save(curve_figure(tabled()), tmp_path / "first")
     theirs: dict[Any, Any] = {

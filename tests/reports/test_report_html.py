@@ -259,6 +259,7 @@ def test_where_all_failed_it_still_says_so() -> None:
     assert "28 of 28 trials failed" in Read(content).text
 
 
+@pytest.mark.slow
 def test_no_name_becomes_a_tag_a_script_or_a_turn(curve: str, matrix: str) -> None:
     names = (NASTY[0], NASTY[2])
     for make, plain in ((curve_table, curve), (matrix_table, matrix)):
@@ -413,6 +414,7 @@ def test_without_jinja2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 # --- studies ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_study_is_decided_as_on_its_page() -> None:
     """By the intervals of Holm's method, and not at all by another version of the fit."""
     study, result = STUDIES["oxford-4.1-mlp"], load_result(ROOT / "papers/results/small", "oxford-4.1-mlp")

@@ -53,6 +53,7 @@ def test_a_report_of_a_table_and_of_two(tmp_path: Path) -> None:
     assert "two and other compared" in both
 
 
+@pytest.mark.slow
 def test_a_run_is_shown_by_its_folder_its_store_and_its_table(tmp_path: Path) -> None:
     a, b = hybrids()
     plan = suture.curve(a, b, data=few_digits(), at=("embed", "hidden"), fit=LeastSquares(), controls=())

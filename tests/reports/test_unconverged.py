@@ -84,6 +84,7 @@ def test_seeds_that_had_not_converged_mark_their_mean() -> None:
     assert np.flatnonzero(chart.measures[0].lines[0].is_open).tolist() == [0, 2]
 
 
+@pytest.mark.slow
 def test_what_was_quick_says_so() -> None:
     for table, draw in ((curve_table(), curve_figure), (matrix_table(), matrix_figure)):
         for fit, said in (("Quick()", True), ("Converged()", False)):
