@@ -21,7 +21,7 @@ def net(seed):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
 """
-LINE = "curve m.py:net,seed=0 m.py:net,seed=1 --data photos --at 1 --controls shuffled-pairs --fit least-squares"
+LINE = "curve m.py:net,seed=0 m.py:net,seed=1 --data photos --at 1 --controls shuffled-pairs --fit least-squares --disk 1GB --ram 4GB"
 SPLITS = {"train": 90, "test": 60}
 
 
