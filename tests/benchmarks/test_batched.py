@@ -40,6 +40,7 @@ def mean_accuracy(measurements: list[suture.Measurement]) -> float:
     return fmean(each.scores.accuracy.value for each in measurements)
 
 
+@pytest.mark.slow
 def test_company_changes_only_the_rounding() -> None:
     few = Batched(steps=10, rates=(0.01, 0.03))  # in many steps rounding grows
     together = measure_together(trials(), Activations(), few)

@@ -248,6 +248,7 @@ def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, mon
     assert len(tables.load(tmp_path / "out" / "table.parquet")["fit"].unique()) == 1
 
 
+@pytest.mark.slow
 def test_a_matrix_is_previewed_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suture.measurement.trials.plans.PREVIEWED", 100)
     code, out, err = run(
@@ -427,6 +428,7 @@ def test_a_matrix_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(wrote[1]), by_depth(table))
 
 
+@pytest.mark.slow
 def test_senders_go_into_the_receivers_that_are_named(run: Run) -> None:
     code, out, err = run(f"{MATRIX} --into models.py:strange --receiver-at two,t*ree --controls none --json")
     assert code == 0, err
@@ -517,6 +519,7 @@ def test_cuts_as_json(run: Run) -> None:
     assert [(cut["name"], cut["shape"]) for cut in made["cuts"]] == [("one", [64]), ("two", [8]), ("three", [8])]
 
 
+@pytest.mark.slow
 def test_the_images_that_a_model_is_made_for_are_known(run: Run) -> None:
     for model, shape in (
         ("zoo:convnet,width=2,channels=3", [3, 8, 8]),

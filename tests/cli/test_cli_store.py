@@ -187,6 +187,7 @@ def pasted(text: str, after: str) -> str:
     return shlex.join(shlex.split(shown.replace("\\\n", "")))
 
 
+@pytest.mark.slow
 def test_another_plan_is_refused_unless_the_run_is_extended(run: Run) -> None:
     assert run(LINE)[0] == 0
     other = LINE.replace("least-squares", "random")
@@ -411,6 +412,7 @@ def test_what_is_measured_costs_nothing_more(run: Run, monkeypatch: pytest.Monke
     assert (found["trials"], found["done"], found["left"]) == (6, 4, 2)
 
 
+@pytest.mark.slow
 def test_what_failed_costs_something_where_it_is_tried_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*rest: Any) -> None:
         raise FitError("no")

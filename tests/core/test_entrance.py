@@ -53,7 +53,7 @@ def taken(name):
     return model, before, Network(model, example=example)
 
 
-@each("name", AS_THEY_ARE, few=2)
+@each("name", AS_THEY_ARE, few=1)
 def test_a_model_of_transformers_is_taken_as_it_is(name):
     _, example, given, named, cut = AS_THEY_ARE[name]
     model, before, network = taken(name)
@@ -68,7 +68,7 @@ def test_a_model_of_transformers_is_taken_as_it_is(name):
     assert repr(named) in repr(network)
 
 
-@each("name", AS_THEY_ARE, few=2)
+@each("name", AS_THEY_ARE, few=1)
 def test_its_untrained_copy_is_another_with_the_same_cuts(name):
     _, example, *_, cut = AS_THEY_ARE[name]
     _, _, network = taken(name)

@@ -400,7 +400,7 @@ def test_what_stands_behind_padding_on_the_left_is_not_told_by_it():
         ),
     ],
     ids=lambda fit: type(fit).__name__,
-    few=2,
+    few=1,
 )
 def test_no_fit_looks_at_what_is_masked(fit):
     batches = texts(200, 1), texts(60, 2)

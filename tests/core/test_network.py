@@ -503,6 +503,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @each("kind", KINDS)
 def test_weights_that_are_computed_anew_in_every_pass(kind):
     model = reparametrised(kind)

@@ -219,6 +219,7 @@ class Doubled(nn.TransformerEncoder):
         return 2 * super().forward(src, **masks)
 
 
+@pytest.mark.slow
 @each("encoder", [nn.TransformerEncoder, Subclass])
 @each("kind", ["made", "cut", "cut, and said to look back"])
 def test_an_encoder_may_be_masked_as_torch_allows(kind, encoder):

@@ -303,6 +303,7 @@ def test_the_last_doubling_is_the_last_half_of_the_steps_and_its_error_that_of_p
     assert (found.value, found.error) == (pytest.approx(gained[0]), pytest.approx(gained[1], abs=1e-4))
 
 
+@pytest.mark.slow
 def test_a_fit_to_shuffled_labels_does_not_keep_the_closed_form() -> None:
     """All looks are equally wrong there, and one of them is the closed form, which still names classes."""
     p, stitch = real("conv", Conv())
@@ -453,6 +454,7 @@ class Slope(nn.Module):
         return torch.cat([torch.relu(a[:, :3]), -a[:, 3:] - 8], 1)
 
 
+@pytest.mark.slow
 def test_where_a_receiver_names_a_class_is_found_if_there_is_a_slope() -> None:
     p = trapped(0, Slope())
     found, steps = find_displacements(p, p.suffix, [3], torch.device("cpu"))
@@ -603,6 +605,7 @@ def test_batchnorms_that_add_nothing_change_nothing(family, sender, receiver):
         torch.testing.assert_close(normed(x), out, rtol=1e-3, atol=1e-4 * float(out.abs().max()))
 
 
+@pytest.mark.slow
 def test_a_batchnorm_that_adds_something_is_kept():
     p, stitch = real("conv", Conv(3))
     Quick().fit(p, stitch)
@@ -612,6 +615,7 @@ def test_a_batchnorm_that_adds_something_is_kept():
 # --- what it looks at -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nobody_else_s_random_numbers_are_taken():
     p, stitch = real("conv", Conv(), fit=300)
     torch.manual_seed(7)
@@ -717,7 +721,7 @@ def test_settings_that_are_none_are_refused(fit: type[Fit], settings, message):
         fit(**settings)
 
 
-@each("steps", [1, 69, 70, 141, 300])
+@each("steps", [1, 69, 70, 141, 300], few=2)
 def test_it_takes_no_more_steps_than_it_may(steps):
     p, stitch = real("conv", Conv(), fit=300)
     report = Quick(steps=steps).fit(p, stitch)

@@ -82,6 +82,7 @@ def side_of(stitch) -> float:
     return round(float(np.linalg.det(affine(stitch, 4)[0])))
 
 
+@pytest.mark.slow
 @each("seed", range(4))
 def test_from_a_reflection_a_descent_comes_to_no_rotation(seed):
     """Orthogonal maps are two islands; where it starts on the other one it cannot end where least squares does."""

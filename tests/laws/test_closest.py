@@ -81,7 +81,7 @@ def test_from_the_closed_form_nothing_is_downhill(family, sender, receiver):
     assert steepness(family, built(family, sender, receiver).double().eval(), x, y) > 1e-3
 
 
-@each(("family", "sender", "receiver"), CLOSEST, ids=named)
+@each(("family", "sender", "receiver"), CLOSEST, ids=named, few=4)
 def test_no_other_member_is_closer(family, sender, receiver):
     """A member with perturbed parameters is another one; so is one drawn at random."""
     x, y = pair(sender, receiver)

@@ -180,6 +180,7 @@ def test_whatever_the_number_of_threads_outside(threads):
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_whatever_the_state_of_the_global_generators_which_stays():
     for seed in (1, 2):
         torch.manual_seed(seed)

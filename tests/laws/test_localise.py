@@ -285,6 +285,7 @@ def test_the_carrier_of_a_backdoor_is_judged_alone_without_the_trigger():
         assert measured[0].alone["sender"] > 0.9
 
 
+@pytest.mark.slow
 def test_a_trait_that_the_stitch_can_teach_is_carried_by_the_stitch_whatever_controls_were_chosen():
     """Fitted on digits whose 0 is called 1, a linear stitch between two plain networks learns that too."""
     taught = variants.Relabelled("0", "1")(digits())

@@ -154,6 +154,7 @@ def test_a_distance_is_calibrated_as_a_similarity_is() -> None:
 # --- beside -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_similarities_stand_beside_the_measurements_of_their_seams() -> None:
     a, b = hybrids()
     plan = curve(a, b, at=["relu", "hidden"], data=few_digits(), fit=LeastSquares())

@@ -677,6 +677,7 @@ def test_the_control_is_part_of_where():
 # --- what the program around has set, and what users make -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_the_program_around_has_set_changes_no_bit():
     t = trial("conv", fit=Converged(cap=140))
     plain = measure(t)

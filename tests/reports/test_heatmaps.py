@@ -166,6 +166,7 @@ def test_other_units_have_the_scale_of_all_that_is_shown() -> None:
     np.testing.assert_allclose(values_of(panel(figure, "A → B")), expected(table, "", scale=1))
 
 
+@pytest.mark.slow
 def test_what_depends_on_the_receiver_alone_has_a_strip_each() -> None:
     table = tabled()
     figure = matrix_figure(table)
@@ -204,6 +205,7 @@ def test_numbers_are_read_on_their_colour() -> None:
         assert (light + 0.05) / (dark + 0.05) > 3
 
 
+@pytest.mark.slow
 def test_the_networks_alone_stand_at_the_margins() -> None:
     figure = matrix_figure(tabled())
     alone = {
@@ -255,6 +257,7 @@ def test_stages_are_parted_where_there_are_any() -> None:
         assert sorted(a for a, b in straight if a == b and a not in (0, 1)) == [2, 4]
 
 
+@pytest.mark.slow
 def test_networks_are_parted_and_named() -> None:
     cuts = {"first": ("a", "b"), "second": ("c", "d", "e")}
     table = tabled(cuts, cuts)
@@ -311,7 +314,7 @@ SIZES: dict[str, tuple[dict[str, Cuts], dict[str, Cuts]]] = {
 }
 
 
-SLOW = ("sets", "13×13", "30×30", "40×3", "many")  #: what drawing takes long
+SLOW = ("sets", "2×9", "13×13", "30×30", "40×3", "many")  #: what drawing takes long
 
 
 @pytest.mark.parametrize(

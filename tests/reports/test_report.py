@@ -355,6 +355,7 @@ def test_cuts_of_other_names_are_named_both() -> None:
 # Files
 
 
+@pytest.mark.slow
 def test_a_figure_is_saved_as_png_pdf_and_svg(tmp_path: Path) -> None:
     figure = curve_figure(tabled(ODD))
     paths = figures.save(figure, tmp_path / "new" / "curve.v1")
@@ -531,6 +532,7 @@ def test_cuts_are_shown_with_their_names_as_they_are() -> None:
     assert re.fullmatch(r"n\[b\] +a \[i\] b", drawn(screen.dropped_table(cuts))[-1])
 
 
+@pytest.mark.slow
 def test_a_real_table_can_be_shown() -> None:
     data = suture.load_data("digits").limited(fit=200, score=100)
     network = suture.load_network("zoo:mlp,width=6,depth=2", example=data.example)

@@ -34,6 +34,7 @@ def test_figures_draw_hollow_points_and_say_what_they_are() -> None:
     assert OPEN in [text.get_text() for text in drawn.legends[0].get_texts()]
 
 
+@pytest.mark.slow
 def test_matrices_ring_cells_and_say_what_that_is() -> None:
     drawn = matrix_figure(unfinished(matrix_table()))
     (rings,) = drawn.axes[0].findobj(EllipseCollection)

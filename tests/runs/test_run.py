@@ -100,6 +100,7 @@ def test_a_plan_gives_a_row_for_each_trial_and_score_in_its_order():
     assert (table["status"] == "ok").all()
 
 
+@pytest.mark.slow
 def test_a_preview_is_kept_and_in_no_table(tmp_path):
     own, early, store = plan(), [*plan(fit=TaskLoss(steps=4, check=2)), replace(plan()[0], fit=Breaks())], tmp_path
     kept = Store.make(store)

@@ -106,6 +106,7 @@ def test_what_is_high_of_independent_gaussian_layers_is_chance():
         assert float(found.low) < 0 < float(found.high)
 
 
+@pytest.mark.slow
 @each("method", [DEBIASED, indices.mutual_knn])
 def test_five_percent_of_null_pairs_and_of_null_tables_are_called_linked(method):
     """The 99.9 % binomial interval holds 5 %; of every index, over 2,000 pairs, in ``benchmarks/calibration.py``."""

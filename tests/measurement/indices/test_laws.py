@@ -57,7 +57,7 @@ def exact_neighbours(x: torch.Tensor, k: int) -> list[set[int]]:
 
 
 @every
-@each("features", [(12, 9), (200, 150)])
+@each("features", [(12, 9), (200, 150)], few=1)
 def test_it_keeps_its_value_under_the_changes_it_declares(method, features):
     x, y = layers(60, *features)
     value = method(x, y)
