@@ -75,7 +75,7 @@ def test_a_transformer_is_cut_after_every_block_and_its_class_token_is_no_bypass
     assert "pos_drop" in names
 
 
-@each("name", ["resnet50", "mobilenetv3_small", "convnext_tiny", "mixer"])
+@each("name", ["resnet50", "mobilenetv3_small", "convnext_tiny", "mixer"], few=2)
 def test_no_cut_lies_inside_a_skip(name):
     """Inside a residual block, the modules of its branches are not cuts."""
     model, network = zoo_model(name), zoo_network(name)

@@ -111,7 +111,7 @@ def off(a, b):
 PAIRS = [(name, family) for name in MODELS for family in FAMILIES if name != "mlp" or not isinstance(family, Conv)]
 
 
-@each(("name", "family"), PAIRS, ids=str, few=12)
+@each(("name", "family"), PAIRS, ids=str, few=6)
 def test_folded_is_stitched(name, family):
     equal = isinstance(family, Diagonal | Orthogonal | Permutation)
     sender, receiver = network(name, 6 if equal else 4, 0), network(name, 6, 1)

@@ -125,11 +125,11 @@ def test_controls_without_the_carrier_do_not_show_it():
         assert o.sending.controls == o.receiving.controls == ()
 
 
-def test_where_there_is_none_none_is_found():
-    for seed in range(4):
-        o = found(trait(), plain(seed + 1), plain(seed))
-        assert o.verdict == o.sending.verdict == o.receiving.verdict == "not found", str(o)
-        assert "are not told apart" in str(o)
+@each("seed", range(4), few=1)
+def test_where_there_is_none_none_is_found(seed):
+    o = found(trait(), plain(seed + 1), plain(seed))
+    assert o.verdict == o.sending.verdict == o.receiving.verdict == "not found", str(o)
+    assert "are not told apart" in str(o)
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def test_a_narrow_family_finds_what_it_can_represent_and_nothing_else(place, cha
         assert found.representation_error > 0.01
 
 
-@each("place", ["conv", "hidden"])
+@each("place", ["conv", "hidden"], few=1)
 def test_matching_by_descent_brings_back_what_least_squares_finds_at_once(place):
     n = {"hidden": 24}.get(place, 8)
     fit = MatchActivations(optimiser=Adam(0.05), steps=300)

@@ -542,7 +542,7 @@ PLAIN = {
 }
 
 
-@each("name", PLAIN)
+@each("name", PLAIN, few=3)
 @each("own", [False, True])
 def test_trained_plain_numbers_do_not_survive(name, own):
     """Neither in a copy nor in that of a factory that resets the layers alone; what a factory sets anew may stay."""
