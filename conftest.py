@@ -32,6 +32,7 @@ def pytest_collection_finish() -> None:
     """Keep what was imported out of the garbage collector, which would look through it all again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)

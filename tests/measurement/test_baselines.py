@@ -45,6 +45,7 @@ def trial(cut: str = "embed", **settings) -> Trial:
 # --- where all layers end ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_behind_all_layers_there_is_a_place_that_is_no_cut():
     network = hybrids()[0]
     end = network.cuts.find(OUTPUT)

@@ -130,6 +130,7 @@ def test_debiased_cka_is_the_default_and_every_value_comes_with_its_chance() -> 
     assert plain[list(CALIBRATED)].isna().all(axis=None)
 
 
+@pytest.mark.slow
 def test_all_sizes_of_maps_are_one_family() -> None:
     """By pixels, images are permuted and pixels stay together; p counts all pairs that can be compared."""
     a, b = hybrids()

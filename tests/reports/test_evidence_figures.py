@@ -79,6 +79,7 @@ def test_indices_lie_at_the_cuts_of_the_curve() -> None:
     assert "A → B" in seen(figure)
 
 
+@pytest.mark.slow
 def test_the_curve_beside_indices_says_what_hollow_points_are() -> None:
     similarities = compared(linear_cka=square(0))
     assert OPEN not in seen(curve_figure(tabled().assign(fit="Converged()", converged=True), None, similarities))

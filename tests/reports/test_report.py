@@ -252,6 +252,7 @@ def test_a_value_between_gaps_still_shows_its_interval() -> None:
     )
 
 
+@pytest.mark.slow
 def test_cuts_run_from_input_to_output_whatever_the_order_of_the_rows() -> None:
     table = tabled()
     shuffled = curve_figure(table.sample(frac=1, random_state=1))
@@ -293,6 +294,7 @@ def test_names_come_out_as_they_are_written() -> None:
     assert any(re.fullmatch("a+…a+", text) for text in texts)
 
 
+@pytest.mark.slow
 def test_long_names_stay_inside_the_figure() -> None:
     names = ("resnet18_cifar10_seed0_epoch200_lr0.1_wd5e-4", "resnet18_cifar10_seed1_epoch200_lr0.1_wd5e-4")
     figure = curve_figure(tabled(names=names))
