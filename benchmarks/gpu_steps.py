@@ -24,6 +24,7 @@ from suture.fits.suffix import choose_suffix
 from suture.measurement.trials.measure import build_stitch, make_problem
 
 STEPS, BATCH, RATE = 70, 256, 0.1
+TINY = 7  #: steps of a trial of the kit
 WARMED = 10  #: steps before the clock begins
 SEAMS = 4
 TOGETHER = (1, 2, 4, 8)  #: processes
@@ -66,17 +67,17 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def compare(ground: Ground, ridge: float | None) -> Record:
+def compare(ground: Ground, ridge: float | None, count: int) -> Record:
     """Take the same steps replayed and one by one; return how far they are apart, and how fast each is."""
     made = {name: make_steps(ground, ridge, name == "replayed") for name in ("replayed", "one by one")}
     states = []
     for steps in made.values():
-        steps.take(STEPS)
-        states.append(steps.mean(STEPS)[0])
+        steps.take(count)
+        states.append(steps.mean(count)[0])
     replayed, eager = states
     off = max(float((replayed[name] - eager[name]).abs().max() / eager[name].abs().max()) for name in eager)
     record: Record = {"off": off, "agrees": off <= TOLERANCE, "note": made["replayed"].note}
-    return record | {f"steps a second, {name}": round(time_steps(steps, STEPS), 1) for name, steps in made.items()}
+    return record | {f"steps a second, {name}": round(time_steps(steps, count), 1) for name, steps in made.items()}
 
 
 def _spin(folder: Path, device: str, tiny: bool, barrier: Any, told: Any) -> None:
@@ -86,7 +87,7 @@ def _spin(folder: Path, device: str, tiny: bool, barrier: Any, told: Any) -> Non
     steps.take(WARMED)
     _wait(steps.device)
     barrier.wait()
-    told.put(time_steps(steps, STEPS))
+    told.put(time_steps(steps, TINY if tiny else STEPS))
 
 
 def spin(folder: Path, device: str, tiny: bool, processes: int) -> Record:
@@ -107,12 +108,12 @@ def spin(folder: Path, device: str, tiny: bool, processes: int) -> Record:
 def replay(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
     """Stage f: replayed steps beside eager ones, alone and in several processes; at most four minutes."""
     grid, cells = plan_matrix(folder, device, tiny)
-    stage, cache = make(about(grid)), Activations()
+    stage, cache, steps = make(about(grid)), Activations(), TINY if tiny else STEPS
     for trial in cells[: 1 if tiny else SEAMS]:
         ground = pose(trial, cache)
         for ridge in (None, WHITE):
             units = "plain" if ridge is None else "whitened"
-            do(stage, f"{trial.where} | {units}", lambda ground=ground, ridge=ridge: compare(ground, ridge))  # type: ignore[misc]
+            do(stage, f"{trial.where} | {units}", lambda ground=ground, ridge=ridge: compare(ground, ridge, steps))  # type: ignore[misc]
     together = TOGETHER[:1] if tiny else TOGETHER
     for count in together:
         do(stage, f"{count} at once", lambda count=count: spin(folder, device, tiny, count))  # type: ignore[misc]

@@ -36,7 +36,7 @@ from typing import Final
 
 HERE: Final = Path(__file__).parent
 PACKAGES: Final = ("src", "papers")
-MARKS: Final = "not slow and not ray and not gpu and not browser and not docs and not kills"
+MARKS: Final = "not ray and not gpu and not browser and not docs and not kills"
 SURVIVED, NOTHING_RUN = 0, (4, 5)  #: exit codes of pytest; all others say that something failed
 
 

@@ -95,6 +95,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     # Figures, pages and text
     from suture.reports.charts import THRESHOLD, Chart, Line, Measure
     from suture.reports.figures import curve as figures
+    from suture.reports.figures.cells import slot
     from suture.reports.figures.curve import (
         FEW,
         WIDEST,
@@ -107,7 +108,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
         styled,
         tell,
     )
-    from suture.reports.figures.matrix import Maps, guess_height, slot
+    from suture.reports.figures.maps import Maps, guess_height
     from suture.reports.html.evidence import Drawn
     from suture.reports.html.page import Page, Section, appendix, facts, list_failures
     from suture.reports.html.runs import Run, Studies

@@ -23,6 +23,7 @@ def trials(cut: str = "stage2.pool") -> list[Trial]:
     return [*made, controls.untrained_sender(made[0])]
 
 
+@pytest.mark.slow
 def test_stitches_fitted_side_by_side_are_as_good_as_each_alone_in_as_many_steps() -> None:
     """By the loss that both choose by. One rate in two costs accuracy at single seams, so of that most of the gain."""
     found = measure_together(trials(), Activations(), replace(SETTINGS, steps=280))
@@ -39,6 +40,7 @@ def mean_accuracy(measurements: list[suture.Measurement]) -> float:
     return fmean(each.scores.accuracy.value for each in measurements)
 
 
+@pytest.mark.slow
 def test_company_changes_only_the_rounding() -> None:
     few = Batched(steps=10, rates=(0.01, 0.03))  # in many steps rounding grows
     together = measure_together(trials(), Activations(), few)

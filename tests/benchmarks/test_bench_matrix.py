@@ -432,6 +432,7 @@ def test_peaks_are_measured_in_the_shapes_of_the_networks(monkeypatch: pytest.Mo
     assert Peaks(peaks.products, {}).convolution("float32") is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets the peak be set back")
 def test_memory_is_that_of_the_work_alone() -> None:
     size = 200 * 2**20

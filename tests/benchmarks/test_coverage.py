@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import timm
 import torch
 from benchmarks.coverage import models, page, sheet, try_model
@@ -22,6 +23,7 @@ class Kept(nn.Module):
         return self.inner(x.flatten(1)) * self.scale
 
 
+@pytest.mark.slow
 def test_a_row_says_what_became_of_a_model():
     image = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
     row = try_model(lambda: (Kept(), [image]))

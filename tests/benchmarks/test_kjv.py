@@ -73,6 +73,7 @@ def test_the_area_is_that_of_scikit_learn_and_documents_weigh_by_how_often_they_
         assert found == pytest.approx(roc_auc_score(labels[there], readings[there], sample_weight=often))
 
 
+@pytest.mark.slow
 def test_a_step_does_what_a_hook_in_the_model_does(small):
     torch.manual_seed(0)
     model = kjv.MODELS[0].build().eval()

@@ -231,6 +231,7 @@ def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     assert "random weights" not in err
 
 
+@pytest.mark.slow
 def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"{QUICK},stage1.relu --controls untrained-sender --out OUT".replace("least-squares", "task-loss,steps=4")
     _, without, err = run(line.replace("OUT", "other"))
@@ -247,6 +248,7 @@ def test_what_fits_many_images_is_previewed_before(run: Run, tmp_path: Path, mon
     assert len(tables.load(tmp_path / "out" / "table.parquet")["fit"].unique()) == 1
 
 
+@pytest.mark.slow
 def test_a_matrix_is_previewed_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suture.measurement.trials.plans.PREVIEWED", 100)
     code, out, err = run(
@@ -428,6 +430,7 @@ def test_a_matrix_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_parquet(wrote[1]), by_depth(table))
 
 
+@pytest.mark.slow
 def test_senders_go_into_the_receivers_that_are_named(run: Run) -> None:
     code, out, err = run(f"{MATRIX} --into models.py:strange --receiver-at two,t*ree --controls none --json")
     assert code == 0, err
@@ -449,6 +452,7 @@ def test_one_network_goes_into_itself_where_that_is_asked_for(run: Run) -> None:
     assert {(row["sender"], row["receiver"]) for row in json.loads(out)["rows"]} == {("a", "a")}
 
 
+@pytest.mark.slow
 def test_families_and_fits_are_named_by_their_calls(run: Run) -> None:
     for settings, stitch, fit in (
         ("--stitch low-rank,rank=2", "LowRank(rank=2)", "TaskLoss(steps=5)"),
@@ -464,6 +468,7 @@ def test_families_and_fits_are_named_by_their_calls(run: Run) -> None:
         assert {(row["stitch"], row["fit"]) for row in json.loads(out)["rows"]} == {(stitch, fit)}
 
 
+@pytest.mark.slow
 def test_a_failed_trial_of_a_matrix_is_shown_and_gives_exit_code_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -516,6 +521,7 @@ def test_cuts_as_json(run: Run) -> None:
     assert [(cut["name"], cut["shape"]) for cut in made["cuts"]] == [("one", [64]), ("two", [8]), ("three", [8])]
 
 
+@pytest.mark.slow
 def test_the_images_that_a_model_is_made_for_are_known(run: Run) -> None:
     for model, shape in (
         ("zoo:convnet,width=2,channels=3", [3, 8, 8]),

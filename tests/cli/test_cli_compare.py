@@ -81,6 +81,7 @@ def test_compare_writes_a_table_and_a_figure_and_prints_a_grid(run: Run) -> None
     assert all(f"wrote c/similarities.{kind}" in err for kind in ("parquet", "png", "pdf", "svg"))
 
 
+@pytest.mark.slow
 def test_compare_beside_a_run(run: Run, measured: str) -> None:
     line = f"compare {A} {B} --data digits --samples 40 --at stage3.pool,flatten"
     code, out, _ = run(f"{line} --by linear_cka --beside {measured} --out {measured} --json")
@@ -101,6 +102,7 @@ def test_compare_beside_a_run(run: Run, measured: str) -> None:
     assert "it stitched another network called a, with other weights or preprocessing" in err
 
 
+@pytest.mark.slow
 def test_compare_beside_a_matrix_has_no_figure_of_a_curve(run: Run) -> None:
     assert run(f"matrix {A} {B} {FEW} --fit least-squares --at flatten --controls none --workers 1 --out grid")[0] == 0
     line = f"compare {A} {B} --data digits --samples 40 --at flatten --by linear_cka --beside grid --out sim"
@@ -111,6 +113,7 @@ def test_compare_beside_a_matrix_has_no_figure_of_a_curve(run: Run) -> None:
     assert len(plot("grid").axes) > 1
 
 
+@pytest.mark.slow
 def test_complexity_of_a_run_and_what_explain_makes_of_it(run: Run, measured: str) -> None:
     code, out, _ = run(f"complexity {measured} --data digits --samples 20 --by numerical-rank,flops --out {measured}")
     assert code == 0

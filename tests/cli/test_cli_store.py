@@ -154,6 +154,7 @@ def test_an_interruption_before_anything_was_begun(run: Run, monkeypatch: pytest
     assert run(LINE) == (130, "", "suture: interrupted\n")
 
 
+@pytest.mark.slow
 def test_what_failed_is_measured_again_when_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     measure = measuring.measure
 
@@ -186,6 +187,7 @@ def pasted(text: str, after: str) -> str:
     return shlex.join(shlex.split(shown.replace("\\\n", "")))
 
 
+@pytest.mark.slow
 def test_another_plan_is_refused_unless_the_run_is_extended(run: Run) -> None:
     assert run(LINE)[0] == 0
     other = LINE.replace("least-squares", "random")
@@ -261,6 +263,7 @@ def test_the_table_shows_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch
     assert (found["missing"], found["failed"], found["files"]) == (2, 0, [str(OUT / "table.parquet")])
 
 
+@pytest.mark.slow
 def test_a_matrix_is_shown_as_a_matrix(run: Run) -> None:
     line = MATRIX.replace(f" {B}", f" --into {B}").replace("*.pool,flatten", "flatten")  # one that could be a curve
     _, measured, _ = run(f"{line} --controls itself --out out")
@@ -328,6 +331,7 @@ def test_a_sound_run_is_said_to_be_sound(run: Run, copy: Path) -> None:
     assert found == {"path": str(copy), "sound": True, "findings": []}
 
 
+@pytest.mark.slow
 def test_damage_is_named_mended_and_measured_again(run: Run) -> None:
     run(LINE)
     before = tables.load(OUT / "table.parquet")
@@ -408,6 +412,7 @@ def test_what_is_measured_costs_nothing_more(run: Run, monkeypatch: pytest.Monke
     assert (found["trials"], found["done"], found["left"]) == (6, 4, 2)
 
 
+@pytest.mark.slow
 def test_what_failed_costs_something_where_it_is_tried_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*rest: Any) -> None:
         raise FitError("no")

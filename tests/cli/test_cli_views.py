@@ -42,6 +42,7 @@ def views(run: Run, tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_a_curve_of_two_views_is_that_of_python(views: Run) -> None:
     code, _, err = views(f"curve {A} {B} {FEW} --at 2 --fit least-squares --controls shuffled-pairs --out r")
     assert code == 0, err

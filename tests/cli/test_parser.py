@@ -300,6 +300,7 @@ def test_a_dumb_terminal_is_as_wide_as_it_is_and_gets_no_escapes() -> None:
 # Completion
 
 
+@pytest.mark.slow
 def test_shells_complete_commands_options_names_and_files(run: Run, tmp_path: Path) -> None:
     bash = shutil.which("bash")
     if bash is None:

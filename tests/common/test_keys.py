@@ -279,6 +279,7 @@ def test_two_classes_cannot_have_one_registered_name():
         keyed_as("Conv")(Own)
 
 
+@pytest.mark.slow
 def test_keys_are_the_same_whatever_was_made_before():
     names = list(CHANGES)
     random.Random(1).shuffle(names)
@@ -891,6 +892,7 @@ def test_code_without_a_text_is_refused_and_with_one_counts_by_it():
     assert identity(defined("def Own(x): return x")) != identity(defined("def Own(x): return x  # edited"))
 
 
+@pytest.mark.slow
 def test_an_installed_package_counts_by_its_version(tmp_path, monkeypatch):
     found = []
     for i, (version, text) in enumerate([("1.0", "def g(x): return x"), ("1.0", "def g(x): return -x"), ("1.1", "")]):

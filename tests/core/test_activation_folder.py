@@ -135,6 +135,7 @@ def test_the_bits_do_not_depend_on_the_folder(tmp_path_factory, asked, ram, budg
     assert shared.check() == []
 
 
+@pytest.mark.slow
 def test_trials_have_the_same_bits_with_a_folder(folder):
     a, b = hybrids()
     chosen = (controls.itself, controls.shuffled_pairs, controls.clustered_noise)

@@ -273,7 +273,7 @@ def fused_networks() -> list[Network]:
     return [shrinking(), viewing]
 
 
-@each("network", lambda: [*fused_networks(), hybrids()[0], convnets()[0]])
+@each("network", lambda: [*fused_networks(), hybrids()[0], convnets()[0]], few=1)
 def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network):
     data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     assert len(data) >= MANY
@@ -289,7 +289,7 @@ def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network)
     assert state == network.wrapped_digest
 
 
-@each("network", lambda: [*fused_networks(), hybrids()[0], convnets()[0]])
+@each("network", lambda: [*fused_networks(), hybrids()[0], convnets()[0]], few=1)
 def test_of_many_images_they_are_the_prefixs_to_rounding(network):
     data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     cache = Activations()

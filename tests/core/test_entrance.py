@@ -53,7 +53,7 @@ def taken(name):
     return model, before, Network(model, example=example)
 
 
-@each("name", AS_THEY_ARE)
+@each("name", AS_THEY_ARE, few=1)
 def test_a_model_of_transformers_is_taken_as_it_is(name):
     _, example, given, named, cut = AS_THEY_ARE[name]
     model, before, network = taken(name)
@@ -68,7 +68,7 @@ def test_a_model_of_transformers_is_taken_as_it_is(name):
     assert repr(named) in repr(network)
 
 
-@each("name", AS_THEY_ARE)
+@each("name", AS_THEY_ARE, few=1)
 def test_its_untrained_copy_is_another_with_the_same_cuts(name):
     _, example, *_, cut = AS_THEY_ARE[name]
     _, _, network = taken(name)
@@ -78,6 +78,7 @@ def test_its_untrained_copy_is_another_with_the_same_cuts(name):
     assert not torch.equal(untrained.upto(cut)(example), network.upto(cut)(example))
 
 
+@pytest.mark.slow
 def test_a_factory_of_the_users_makes_the_untrained_copy():
     model, _, network = taken("ViT")
     by_factory = Network(model, example=IMAGES, factory=lambda: type(model)(model.config))
@@ -144,6 +145,7 @@ def test_what_cannot_be_called_or_chosen_is_refused(build, example, said):
         Network(build().eval(), example=example)
 
 
+@pytest.mark.slow
 def test_flops_are_counted_where_code_relies_on_the_layout_of_another_kernel():
     kinds = ("Data2VecVision", "Beit")  # one architecture, written twice
     networks = [Network(make(kind, "ForImageClassification", **GRID), example=IMAGES) for kind in kinds]

@@ -189,6 +189,7 @@ def alone(network: Network, batch: dict[str, Tensor]) -> list[Tensor]:
     return [(out if isinstance(out, Tensor) else out.logits)[0] for out in found]
 
 
+@pytest.mark.slow
 def test_a_language_model_reads_padded_texts_as_it_reads_them_alone():
     model, batch = of_transformers("GPT2LMHeadModel"), encoded("left")
     with pytest.warns(UserWarning, match="counts positions from the padding on the left of its example"):
@@ -350,6 +351,7 @@ def test_a_text_scores_the_same_padded_and_alone():
         assert torch.allclose(loss, alone, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_masked_changes_no_target_no_index_and_no_distance(data):
     network = Network(words(0, pooled=False), example=data.example, name="A")
     other = Network(words(5, pooled=False), example=data.example, name="B")
@@ -398,6 +400,7 @@ def test_what_stands_behind_padding_on_the_left_is_not_told_by_it():
         ),
     ],
     ids=lambda fit: type(fit).__name__,
+    few=1,
 )
 def test_no_fit_looks_at_what_is_masked(fit):
     batches = texts(200, 1), texts(60, 2)
@@ -543,6 +546,7 @@ def test_a_network_that_takes_no_mask_is_fed_no_padding():
         suture.stitch(network, network, at="tokens", data=data)
 
 
+@pytest.mark.slow
 def test_networks_of_two_tokenisers_are_refused():
     ids = encoded("right")
     small, large = (of_transformers("BertModel"), of_transformers("LlamaForCausalLM"))

@@ -184,6 +184,7 @@ def test_what_cannot_be_copied_is_refused():
         network(model)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_refused_and_not_compiled_first():
     compiled = torch.compile(small())
     with pytest.raises(NetworkError, match=r"net is compiled and cannot be cut; give the model .* \(_orig_mod\)"):
@@ -502,6 +503,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @each("kind", KINDS)
 def test_weights_that_are_computed_anew_in_every_pass(kind):
     model = reparametrised(kind)
@@ -747,6 +749,7 @@ NEAR = close(0.5, 0.50000006)
         (Shift(0.5).__call__, Shift(0.25).__call__),
         (Shift(0.5), ShiftModule(0.5)),
     ],
+    few=5,
 )
 def test_another_preprocessing_changes_the_fingerprint(one, other):
     model = small()

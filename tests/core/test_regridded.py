@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loops import each
+from loops import each, examples
 from problems import TINY, built, matching, named
 from suture.core.stitches import (
     Conv,
@@ -99,7 +99,7 @@ def test_to_grow_is_torchs_1x1_convolution_of_the_interpolated_map(have, want):
 sizes = st.integers(1, 9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(sizes, sizes, sizes, sizes)
 def test_no_pixel_is_left_out_and_none_comes_from_nowhere(height, width, high, wide):
     """At any ratio on either axis; and pixels keep their place, to less than one of the coarser map's."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from loops import each
+from loops import each, examples
 from problems import JOINTS, built, named
 from suture.common.errors import ShapeError
 from suture.core.stitches import (
@@ -340,7 +340,7 @@ seeds = st.integers(0, 2**20)
 scales = st.sampled_from([1e-3, 1.0, 1e3])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seeds, scales, st.integers(1, 6), st.integers(1, 6))
 def test_a_loaded_linear_stitch_is_the_map(seed, scale, inputs, outputs):
     map_, rows = affine(inputs, outputs, seed, scale)
@@ -351,7 +351,7 @@ def test_a_loaded_linear_stitch_is_the_map(seed, scale, inputs, outputs):
     torch.testing.assert_close(found, expected.reshape(5, 10, outputs), rtol=1e-10, atol=1e-10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seeds, scales, st.integers(1, 6), st.integers(1, 6), st.booleans())
 def test_a_loaded_convolution_is_the_map_at_every_pixel(seed, scale, inputs, outputs, batchnorm):
     map_, rows = affine(inputs, outputs, seed, scale)

@@ -219,6 +219,7 @@ class Doubled(nn.TransformerEncoder):
         return 2 * super().forward(src, **masks)
 
 
+@pytest.mark.slow
 @each("encoder", [nn.TransformerEncoder, Subclass])
 @each("kind", ["made", "cut", "cut, and said to look back"])
 def test_an_encoder_may_be_masked_as_torch_allows(kind, encoder):
@@ -316,6 +317,7 @@ def test_a_stitched_language_model_can_be_saved(tmp_path):
     assert torch.equal(found.stitched(data.example), again(data.example))
 
 
+@pytest.mark.slow
 def test_a_stitched_language_model_of_a_model_string_is_made_anew_of_it(tmp_path):
     transformers = pytest.importorskip("transformers")
     settings = {"vocab_size": VOCABULARY, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 2}
@@ -468,6 +470,7 @@ def test_a_recipe_that_changes_images_is_refused_before_it_trains(folder, tmp_pa
     assert main(["cuts", str(tmp_path / "nets"), "--shape", "5", "--trust"]) == 0
 
 
+@pytest.mark.slow
 def test_language_models_on_the_command_line(folder, tmp_path, capsys, monkeypatch):
     (tmp_path / "net.py").write_text(
         "import sys; sys.path.insert(0, 'tests'); import torch\n"

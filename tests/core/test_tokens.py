@@ -123,7 +123,7 @@ def layouts(made: Network) -> dict[int, object]:
     return {shape[0]: None if shape.is_square else (shape.prefix, shape.grid) for shape in shapes}
 
 
-@each("name", PLANTED)
+@each("name", PLANTED, few=4)
 def test_the_layout_of_tokens_is_found(name):
     model, size, wanted = PLANTED[name]
     made = network(seeded(model, 0), size)
@@ -206,6 +206,7 @@ def test_tokens_to_as_many_have_maps_of_their_own_for_prefix_tokens_if_both_side
     assert {stitch_for(*pair) for pair in [(one, none), (none, five), (none, none), (one, (21, 8))]} == {Linear()}
 
 
+@pytest.mark.slow
 def test_a_seam_of_registers_is_fitted_saved_and_loaded_with_its_layout(tmp_path, monkeypatch):
     """By the closed form, which a wider family copies; and by a descent, which may draw another start."""
     small = {"img_size": 8, "patch_size": 4, "in_chans": 1, "embed_dim": 6, "depth": 1, "num_heads": 1, "reg_tokens": 4}

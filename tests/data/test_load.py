@@ -80,7 +80,9 @@ def test_digits_are_cut_in_proportion_and_once_and_for_all() -> None:
 
 
 @each(
-    ("name", "known"), [("digits", "6af9f606f2dc620c"), ("mnist", "9901e7a37c9805b7"), ("cifar10", "6c6dcf7cadf89b4d")]
+    ("name", "known"),
+    [("digits", "6af9f606f2dc620c"), ("mnist", "9901e7a37c9805b7"), ("cifar10", "6c6dcf7cadf89b4d")],
+    few=1,
 )
 def test_splits_are_those_that_everything_was_measured_on(name: str, known: str) -> None:
     """Recorded before copies were kept together: no image of these three stands twice, so nothing may move."""
@@ -469,7 +471,9 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 # --- real data ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "column"), [("mnist", "image"), ("cifar10", "img")])
+@pytest.mark.parametrize(
+    ("name", "column"), [("cifar10", "img"), pytest.param("mnist", "image", marks=pytest.mark.slow)]
+)
 def test_real_data_is_what_pyarrow_and_pil_read(tmp_path: Path, name: str, column: str) -> None:
     folder = tmp_path / name
     folder.mkdir()

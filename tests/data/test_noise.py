@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from loops import each
+from loops import each, examples
 from suture import Samples, SutureError
 from suture.common.errors import DataError, ShapeError
 from suture.data.noise import ClusteredNoise
@@ -31,7 +31,7 @@ def drawn(noise: ClusteredNoise, data: Samples) -> tuple[np.ndarray, np.ndarray]
 # --- what is drawn ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     shape=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     labels=st.lists(st.integers(0, 3), min_size=2, max_size=40),

@@ -92,6 +92,7 @@ def test_it_keeps_the_closed_form_where_that_is_better(turn):
     assert state(stitch) == state(wanted)
 
 
+@pytest.mark.slow
 @each("turn", [1, -1])
 def test_it_keeps_the_random_start_where_that_is_better(turn):
     p, stitch = misled()

@@ -303,6 +303,7 @@ def test_the_last_doubling_is_the_last_half_of_the_steps_and_its_error_that_of_p
     assert (found.value, found.error) == (pytest.approx(gained[0]), pytest.approx(gained[1], abs=1e-4))
 
 
+@pytest.mark.slow
 def test_a_fit_to_shuffled_labels_does_not_keep_the_closed_form() -> None:
     """All looks are equally wrong there, and one of them is the closed form, which still names classes."""
     p, stitch = real("conv", Conv())
@@ -348,7 +349,7 @@ def test_it_finds_what_is_planted_whatever_the_sender_s_units(scale, mean):
     assert report.validation_loss == pytest.approx(validation_loss(p, stitch), rel=1e-4)
 
 
-@each(("family", "sender", "receiver"), SOME, ids=named)
+@each(("family", "sender", "receiver"), SOME, ids=named, few=3)
 def test_no_family_ends_with_more_errors_than_it_began(family, sender, receiver):
     p = posed(family, sender, receiver)
     start, stitch = (built(family, sender, receiver) for _ in range(2))
@@ -430,6 +431,7 @@ def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> Non
     assert found[Converged(cap=2240)][0] < 0.03 < 0.2 < found[Quick(steps=1000)][0]
 
 
+@pytest.mark.slow
 def test_a_class_that_no_start_reaches_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """The receiver cannot name it; some random starts later, here two, the fit says so."""
     monkeypatch.setattr(restarts, "DRAWS", 2)
@@ -452,6 +454,7 @@ class Slope(nn.Module):
         return torch.cat([torch.relu(a[:, :3]), -a[:, 3:] - 8], 1)
 
 
+@pytest.mark.slow
 def test_where_a_receiver_names_a_class_is_found_if_there_is_a_slope() -> None:
     p = trapped(0, Slope())
     found, steps = find_displacements(p, p.suffix, [3], torch.device("cpu"))
@@ -587,6 +590,7 @@ def test_without_steps_it_is_the_closed_form(family, sender, receiver):
         (UpsampledConv(batchnorm=True), (5, 2, 2), (4, 4, 4)),
     ],
     ids=named,
+    few=1,
 )
 def test_batchnorms_that_add_nothing_change_nothing(family, sender, receiver):
     p = posed(family, sender, receiver)
@@ -601,6 +605,7 @@ def test_batchnorms_that_add_nothing_change_nothing(family, sender, receiver):
         torch.testing.assert_close(normed(x), out, rtol=1e-3, atol=1e-4 * float(out.abs().max()))
 
 
+@pytest.mark.slow
 def test_a_batchnorm_that_adds_something_is_kept():
     p, stitch = real("conv", Conv(3))
     Quick().fit(p, stitch)
@@ -610,6 +615,7 @@ def test_a_batchnorm_that_adds_something_is_kept():
 # --- what it looks at -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nobody_else_s_random_numbers_are_taken():
     p, stitch = real("conv", Conv(), fit=300)
     torch.manual_seed(7)
@@ -619,6 +625,7 @@ def test_nobody_else_s_random_numbers_are_taken():
     assert torch.equal(torch.rand(3), wanted)
 
 
+@pytest.mark.slow
 def test_test_data_never_enter():
     a, b = hybrids()
     roles = few_digits()
@@ -662,6 +669,7 @@ def test_quick_cannot_say_whether_it_has_converged() -> None:
     assert report.gained is not None
 
 
+@pytest.mark.slow
 def test_a_fit_claims_to_have_converged_if_its_last_doubling_gained_less_than_half_a_point(monkeypatch) -> None:
     monkeypatch.setattr(averaged, "LITTLE", 0)
     for value, error, claimed in ((0.003, 0.001, True), (0.003, 0.002, False), (-0.01, 0.014, True)):
@@ -713,7 +721,7 @@ def test_settings_that_are_none_are_refused(fit: type[Fit], settings, message):
         fit(**settings)
 
 
-@each("steps", [1, 69, 70, 141, 300])
+@each("steps", [1, 69, 70, 141, 300], few=2)
 def test_it_takes_no_more_steps_than_it_may(steps):
     p, stitch = real("conv", Conv(), fit=300)
     report = Quick(steps=steps).fit(p, stitch)

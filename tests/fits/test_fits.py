@@ -34,7 +34,7 @@ from suture.fits import (
 from suture_papers.recipes import bansal2021, hernandez2022_copy, smith2024
 
 
-@each("optimiser", [Adam(1e-2), SGD(0.1)], ids=["Adam", "SGD"])
+@each("optimiser", [Adam(1e-2), SGD(0.1)], ids=["Adam", "SGD"], few=1)
 @each("start", [Random(), LeastSquares()], ids=str)
 def test_the_task_loss_finds_what_is_planted(start, optimiser):
     p, stitch, accuracy = planted()

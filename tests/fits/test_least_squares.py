@@ -301,7 +301,7 @@ def test_ridges_that_are_none_are_refused_at_once(ridges):
         LeastSquares(ridges=ridges)
 
 
-@each("joint", [joint for joint in SOME if joint[0].scales], ids=named)
+@each("joint", [joint for joint in SOME if joint[0].scales], ids=named, few=4)
 def test_the_closed_form_does_not_depend_on_the_size_of_activations(joint):
     """Of neither side. One feature of maps and vectors is nearly constant, which only the others can tell."""
     family, sender, receiver = joint
@@ -329,7 +329,7 @@ def test_weights_that_no_float32_holds_are_refused(joint):
             LeastSquares().fit(matching(family, x * sent, y * received), built(family, sender, receiver))
 
 
-@each("power", [-83, 83])
+@each("power", [-83, 83], few=1)
 def test_a_trial_does_not_depend_on_the_size_of_activations(power):
     """Score, representation error and what is told apart, at maps behind which the receiver undoes the factor."""
 

@@ -63,6 +63,7 @@ def error(p, stitch) -> float:
         (TokensToTokens(), (5, 3), (5, 3)),
     ],
     ids=str,
+    few=3,
 )
 def test_matching_ends_where_least_squares_is_at_once(family, sender, receiver):
     p = noisy(family, sender, receiver)
@@ -81,6 +82,7 @@ def side_of(stitch) -> float:
     return round(float(np.linalg.det(affine(stitch, 4)[0])))
 
 
+@pytest.mark.slow
 @each("seed", range(4))
 def test_from_a_reflection_a_descent_comes_to_no_rotation(seed):
     """Orthogonal maps are two islands; where it starts on the other one it cannot end where least squares does."""

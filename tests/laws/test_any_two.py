@@ -28,7 +28,7 @@ def joined(given: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
         return stitch_for(given, wanted).build(given, wanted)(torch.ones(2, *given)).shape
 
 
-@each("sender", NAMES)
+@each("sender", NAMES, few=3)
 def test_the_default_stitch_joins_every_cut_to_every_cut(sender):
     """Built, run on one batch, and of the receiver's shape, whatever the two architectures."""
     receivers = set().union(*map(shapes, NAMES))

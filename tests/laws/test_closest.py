@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from loops import each
+from loops import each, examples
 from problems import JOINTS, affine, built, matching, named, rows
 from suture.core.stitches import (
     Conv,
@@ -81,7 +81,7 @@ def test_from_the_closed_form_nothing_is_downhill(family, sender, receiver):
     assert steepness(family, built(family, sender, receiver).double().eval(), x, y) > 1e-3
 
 
-@each(("family", "sender", "receiver"), CLOSEST, ids=named)
+@each(("family", "sender", "receiver"), CLOSEST, ids=named, few=4)
 def test_no_other_member_is_closer(family, sender, receiver):
     """A member with perturbed parameters is another one; so is one drawn at random."""
     x, y = pair(sender, receiver)
@@ -101,7 +101,7 @@ def test_no_other_member_is_closer(family, sender, receiver):
 # --- by other means ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 8), seeds)
 def test_the_closest_rotation_is_scipys(size, seed):
     x, y = (t.numpy() for t in pair((size,), (size,), seed))
@@ -111,7 +111,7 @@ def test_the_closest_rotation_is_scipys(size, seed):
     np.testing.assert_allclose(bias, y.mean(0) - x.mean(0) @ wanted, atol=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 6), st.sampled_from([-3.0, 0.0, 3.0]), seeds)
 def test_the_closest_permutation_is_the_best_of_all(size, mean, seed):
     """All of them, tried; nothing is centred, since a permutation cannot shift."""
@@ -124,7 +124,7 @@ def test_the_closest_permutation_is_the_best_of_all(size, mean, seed):
     assert np.array_equal(weight, np.eye(size)[list(best)])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(2, 7), st.integers(2, 7), st.data(), seeds)
 def test_the_closest_map_of_a_rank_is_that_of_whitened_features(inputs, outputs, data, seed):
     """Whiten the sender's features, truncate the regression's singular values, and undo the whitening."""

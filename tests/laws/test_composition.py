@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from torch import nn
 
-from loops import each
+from loops import each, examples
 from models import ZOO, images, made_of, plain, scrambled, small, split_everywhere, zoo_model, zoo_network
 from programs import Program, programs
 from suture import Network, Preprocess
@@ -23,13 +23,13 @@ from suture.common.errors import CutError
 BATCHES = (1, 3)
 
 
-@each("name", ZOO)
+@each("name", ZOO, few=3)
 def test_prefix_then_suffix_is_the_model_at_every_cut(name):
     for n in BATCHES:
         split_everywhere(zoo_model(name), zoo_network(name), images(n, ZOO[name][1], seed=n))
 
 
-@each("name", ZOO)
+@each("name", ZOO, few=3)
 def test_a_stored_activation_gives_the_models_own_bits(name):
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=9)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def test_a_stored_activation_gives_the_models_own_bits(name):
             assert torch.equal(stored, kept), cut.name
 
 
-@each("name", ["resnet18", "vit_tiny", "convnext_tiny", "plain"])
+@each("name", ["resnet18", "vit_tiny", "convnext_tiny", "plain"], few=2)
 def test_the_parts_between_cuts_compose(name):
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=3)
     cuts = list(network.cuts)
@@ -171,7 +171,7 @@ IN_PLACE = {
 """With who finds the cuts."""
 
 
-@each("forward", IN_PLACE)
+@each("forward", IN_PLACE, few=4)
 @each("preprocess", [None, identity])
 def test_operations_in_place_touch_no_cut_and_no_image(forward, preprocess):
     model = made_of(forward, inplace=True)
@@ -207,7 +207,7 @@ def test_what_a_tensor_means_does_not_depend_on_its_layout(forward):
     assert torch.equal(last, kept)
 
 
-@each("name", ["resnet18", "convnext_tiny", "mobilenetv3_small"])
+@each("name", ["resnet18", "convnext_tiny", "mobilenetv3_small"], few=1)
 def test_images_with_channels_last_give_the_models_own_bits_too(name):
     x = images(2, ZOO[name][1]).contiguous(memory_format=torch.channels_last)
     split_everywhere(zoo_model(name), zoo_network(name), x)
@@ -225,7 +225,7 @@ def test_a_preprocessing_that_writes_to_its_input_does_not_reach_the_images():
 # ------------------------------------------------------------------------------------- random programs
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(programs())
 def test_random_networks_split_exactly(program: Program):
     model = scrambled(program.module()).eval()
@@ -234,7 +234,7 @@ def test_random_networks_split_exactly(program: Program):
         split_everywhere(model, network, images(n, 4, channels=2, seed=n))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(programs(in_place=True))
 def test_random_networks_that_work_in_place_split_exactly(program: Program):
     model = scrambled(program.module()).eval()

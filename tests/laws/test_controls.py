@@ -37,7 +37,7 @@ def changed_fields(trial: Trial, control: Trial) -> set[str]:
 
 
 @each("fit", [Random(), LeastSquares(), TaskLoss(), Quick()], ids=str)
-@each("cut", lambda: hybrids()[0].cuts.names)
+@each("cut", lambda: hybrids()[0].cuts.names, few=2)
 def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
     trial = controls.itself(plain(cut, stitch=Identity(), fit=fit))
     measurement = measure(trial)
@@ -157,7 +157,7 @@ def test_untrained_parts_do_worse():
 # --- shuffled pairs ---------------------------------------------------------------------------------------------------
 
 
-@each("cut", CUTS)
+@each("cut", CUTS, few=2)
 @each("start", [LeastSquares(), Random()], ids=str)
 def test_shuffled_pairs_collapse_to_chance(cut, start):
     trial = controls.shuffled_pairs(plain(cut, fit=TaskLoss(start=start, steps=100)))

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from torch import nn
 
-from loops import each
+from loops import each, examples
 from models import ZOO, Forward, images, made_of, scrambled, small, zoo_model, zoo_network
 from programs import Program, programs
 from suture import Network
@@ -26,7 +26,7 @@ def steps(network):
     return {name for name in network.cuts.names if re.fullmatch(r"n\d+", name)}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(programs())
 def test_cuts_of_random_networks_are_the_dominators(program: Program):
     network = Network(scrambled(program.module()).eval(), example=images(2, 4, channels=2))
@@ -34,7 +34,7 @@ def test_cuts_of_random_networks_are_the_dominators(program: Program):
     assert steps(network) == program.dominators()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(programs(in_place=True))
 def test_cuts_of_networks_that_work_in_place_are_dominators_of_what_is_computed(program: Program):
     network = Network(scrambled(program.module()).eval(), example=images(2, 4, channels=2))
@@ -75,7 +75,7 @@ def test_a_transformer_is_cut_after_every_block_and_its_class_token_is_no_bypass
     assert "pos_drop" in names
 
 
-@each("name", ["resnet50", "mobilenetv3_small", "convnext_tiny", "mixer"])
+@each("name", ["resnet50", "mobilenetv3_small", "convnext_tiny", "mixer"], few=2)
 def test_no_cut_lies_inside_a_skip(name):
     """Inside a residual block, the modules of its branches are not cuts."""
     model, network = zoo_model(name), zoo_network(name)

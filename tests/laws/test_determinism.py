@@ -134,7 +134,7 @@ def test_among_others_as_alone(budget):
     assert together(plan(), Activations(budget)) == alone()
 
 
-@each("seed", [0, 1])
+@each("seed", [0, 1], few=1)
 def test_in_any_order(seed):
     shuffled = list(plan())
     random.Random(seed).shuffle(shuffled)
@@ -169,7 +169,7 @@ def test_whatever_the_layout_of_the_images(channels, kernel):
     assert results[0] == results[1]
 
 
-@each("threads", [1, 2])
+@each("threads", [1, 2], few=1)
 def test_whatever_the_number_of_threads_outside(threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -180,6 +180,7 @@ def test_whatever_the_number_of_threads_outside(threads):
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_whatever_the_state_of_the_global_generators_which_stays():
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -254,7 +255,7 @@ SURROUNDINGS = {
 }
 
 
-@each("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
+@each("around", SURROUNDINGS.values(), ids=SURROUNDINGS, few=2)
 def test_whatever_the_program_around_has_set(around):
     """Networks made there, too, are the same."""
     with around():

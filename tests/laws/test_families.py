@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from loops import each
+from loops import each, examples
 from problems import affine, built, matching, named
 from suture.core.network.layouts import TokenShape
 from suture.core.stitches import (
@@ -225,7 +225,7 @@ def placed(draw_from, inputs: int, outputs: int) -> tuple[Shape, Shape]:
     return one, (outputs, *places) if len(places) == 2 else (*places, outputs)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data(), st.integers(1, 7), st.integers(1, 7), kinds, seeds)
 def test_a_planted_linear_map_is_found(data, inputs, outputs, kind, seed):
     sender, _ = data.draw(placed(inputs, outputs))
@@ -235,7 +235,7 @@ def test_a_planted_linear_map_is_found(data, inputs, outputs, kind, seed):
     check_recovered(family, lambda x: of_features(x, weight, bias), sender, kind, seed)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data(), st.integers(2, 7), st.integers(2, 7), kinds, seeds)
 def test_a_planted_map_of_low_rank_is_found(data, inputs, outputs, kind, seed):
     sender, _ = data.draw(placed(inputs, outputs))
@@ -245,7 +245,7 @@ def test_a_planted_map_of_low_rank_is_found(data, inputs, outputs, kind, seed):
     check_recovered(LowRank(rank), lambda x: of_features(x, weight, bias), sender, kind, seed)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data(), st.integers(1, 8), kinds, seeds)
 def test_a_planted_rotation_is_found(data, size, kind, seed):
     sender, _ = data.draw(placed(size, size))
@@ -254,7 +254,7 @@ def test_a_planted_rotation_is_found(data, size, kind, seed):
     check_recovered(Orthogonal(), lambda x: of_features(x, weight, bias), sender, kind, seed)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data(), st.integers(1, 12), kinds, seeds)
 def test_a_planted_permutation_is_found_to_the_last_unit(data, size, kind, seed):
     sender, _ = data.draw(placed(size, size))
@@ -266,7 +266,7 @@ def test_a_planted_permutation_is_found_to_the_last_unit(data, size, kind, seed)
     assert not bias.any()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data(), st.integers(1, 8), kinds, seeds)
 def test_a_planted_scale_and_shift_are_found(data, size, kind, seed):
     sender, _ = data.draw(placed(size, size))
@@ -275,7 +275,7 @@ def test_a_planted_scale_and_shift_are_found(data, size, kind, seed):
     check_recovered(Diagonal(), lambda x: of_features(x, weight, bias), sender, kind, seed)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.sampled_from([1, 3, 5]), st.booleans(), st.integers(1, 3), st.integers(1, 3), kinds, seeds)
 def test_a_planted_convolution_is_found_its_border_included(kernel, batchnorm, inputs, outputs, kind, seed):
     """Behind a BatchNorm the border is padded with the channels' means, here those of the data; else with zeros."""
@@ -316,14 +316,14 @@ def test_prefix_tokens_that_map_otherwise_do_not_disturb_the_patches_if_the_layo
     assert error[False] > 0.1
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.sampled_from([(2, 3, 2), (3, 2, 2), (4, 3), (2, 5)]), st.integers(1, 4), kinds, seeds)
 def test_a_planted_map_to_a_vector_is_found(sender, outputs, kind, seed):
     weight = draw(outputs, int(np.prod(sender)), torch.Generator().manual_seed(seed))
     check_recovered(ConvLinear(), lambda x: x.flatten(1) @ weight.T + 2, sender, kind, seed)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.sampled_from([(4, 3, 2), (5, 3)]), st.integers(1, 3), st.integers(2, 4), seeds)
 def test_a_planted_map_through_few_channels_to_a_vector_is_found(sender, channels, outputs, seed):
     """What a 1×1 convolution to ``channels`` keeps, and a linear map of all that."""
@@ -341,7 +341,7 @@ def test_a_planted_map_through_few_channels_to_a_vector_is_found(sender, channel
 SOME = [(5,), (4, 3), (2, 3, 2), (3, 2, 2)]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.sampled_from(SOME), st.sampled_from(SOME), kinds, seeds)
 def test_any_planted_affine_map_of_everything_is_found(sender, receiver, kind, seed):
     random = torch.Generator().manual_seed(seed)

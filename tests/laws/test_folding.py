@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from foldable import MODELS
-from loops import each
+from loops import each, examples
 from models import images, scrambled, seeded
 from suture import Network, Seam, Stitched
 from suture.common.errors import FoldError
@@ -111,7 +111,7 @@ def off(a, b):
 PAIRS = [(name, family) for name in MODELS for family in FAMILIES if name != "mlp" or not isinstance(family, Conv)]
 
 
-@each(("name", "family"), PAIRS, ids=str)
+@each(("name", "family"), PAIRS, ids=str, few=6)
 def test_folded_is_stitched(name, family):
     equal = isinstance(family, Diagonal | Orthogonal | Permutation)
     sender, receiver = network(name, 6 if equal else 4, 0), network(name, 6, 1)
@@ -229,7 +229,7 @@ def convolutions(draw, width):
     return nn.Conv2d(width, 6, **chosen)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(convolutions(6), st.sampled_from([2, 5, 6]), st.sampled_from([Conv(), Conv(batchnorm=False), Diagonal()]))
 def test_every_pixel_of_any_convolution_after_the_stitch(conv, width, family):
     sender = sending(6 if isinstance(family, Diagonal) else width)
@@ -243,7 +243,7 @@ def test_every_pixel_of_any_convolution_after_the_stitch(conv, width, family):
     assert off(wanted, folded) < 1e-5
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(convolutions(4), st.sampled_from([Conv(), LowRank(2)]), st.booleans())
 def test_any_convolution_before_the_stitch(conv, family, norm):
     layers = nn.Sequential(nn.Conv2d(3, 4, 1), conv, *([nn.BatchNorm2d(6)] if norm else []), nn.Dropout())

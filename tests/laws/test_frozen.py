@@ -48,7 +48,7 @@ def shared() -> tuple[list[nn.Module], list[Network], list[dict[str, str]]]:
 
 
 @each("fit", FITS.values(), ids=FITS)
-@each(("cut", "stitch"), SEAMS.values(), ids=SEAMS)
+@each(("cut", "stitch"), SEAMS.values(), ids=SEAMS, few=2)
 def test_no_bit_of_a_network_changes(cut, stitch, fit):
     """Nor do all fits one after another change one; the test holds the models in its hand."""
     models, (a, b), before = shared()

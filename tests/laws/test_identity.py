@@ -13,7 +13,7 @@ from suture import Network, Seam, Stitched
 from suture.core.stitches import Identity, stitch_for
 
 
-@each("name", ZOO)
+@each("name", ZOO, few=3)
 def test_a_self_stitch_through_the_identity_is_the_network(name):
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=7)
     with torch.no_grad():

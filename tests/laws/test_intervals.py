@@ -86,7 +86,7 @@ def test_the_interval_of_an_accuracy_holds_it_in_93_to_97_of_100_test_sets(accur
 
 
 @each("share", [0.5, 1.0], ids="split {}".format)
-@each("disagreement", [0.02, 0.05, 0.1, 0.3], ids="{:.0%} disagree".format)
+@each("disagreement", [0.02, 0.05, 0.1, 0.3], ids="{:.0%} disagree".format, few=2)
 def test_the_interval_of_a_paired_difference_holds_it_in_93_to_97_of_100_test_sets(disagreement, share):
     """At any accuracy that allows it: the next test shows that the accuracies themselves do not enter."""
     lowest, highest = paired_coverage(disagreement * share, disagreement * (1 - share))
@@ -112,6 +112,7 @@ def test_pairs_that_agree_do_not_matter_to_the_paired_interval(only_a, only_b):
         (0.9, 0.04, 0.01),
         (0.9, 0.01, 0.01),
     ],
+    few=2,
 )
 def test_simulated_networks_have_the_same_coverage(accuracy, worse, better):
     """Receiver right on ``accuracy`` of the samples, stitched wrong on ``worse`` of all where it is right."""
@@ -171,6 +172,7 @@ def test_the_interval_of_a_skewed_loss_holds_it_in_93_to_97_of_100_test_sets(dra
     assert 0.93 <= simulated(draw, truth, lambda values, s: mean_interval(values, seed=s)) <= 0.97
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_paired_loss_holds_it_and_is_shorter_than_unpaired():
     """Losses that share how hard a sample is, n = 100."""
 

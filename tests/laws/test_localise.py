@@ -105,6 +105,7 @@ def check_fitted(seeds: range) -> None:
     assert there >= 0.8 * len(seeds)
 
 
+@pytest.mark.slow
 def test_a_fitted_stitch_finds_it():
     check_fitted(range(1, 4))
 
@@ -124,11 +125,11 @@ def test_controls_without_the_carrier_do_not_show_it():
         assert o.sending.controls == o.receiving.controls == ()
 
 
-def test_where_there_is_none_none_is_found():
-    for seed in range(4):
-        o = found(trait(), plain(seed + 1), plain(seed))
-        assert o.verdict == o.sending.verdict == o.receiving.verdict == "not found", str(o)
-        assert "are not told apart" in str(o)
+@each("seed", range(4), few=1)
+def test_where_there_is_none_none_is_found(seed):
+    o = found(trait(), plain(seed + 1), plain(seed))
+    assert o.verdict == o.sending.verdict == o.receiving.verdict == "not found", str(o)
+    assert "are not told apart" in str(o)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Taught(Score):
         return sum(((labels == label) & (given == to)).double() for label, to in self.pairs)
 
 
-@each("seed", range(2))
+@each("seed", range(2), few=1)
 def test_a_trait_spread_over_all_layers_is_distributed(seed):
     """Each layer is taught to call one more class by the name of another."""
     pairs = ((0, 1), (2, 7), (4, 9), (6, 5), (8, 3))
@@ -162,6 +163,7 @@ def test_a_trait_spread_over_all_layers_is_distributed(seed):
     assert o.verdict == "distributed", str(o)
 
 
+@pytest.mark.slow
 def test_a_stitch_fitted_to_the_carriers_labels_carries_the_trait_itself():
     taught = variants.Relabelled("0", "1")(digits())
     wide = {"stitch": None, "fit": Quick(), "at": ["block1.relu", "block2.relu"]}
@@ -171,6 +173,7 @@ def test_a_stitch_fitted_to_the_carriers_labels_carries_the_trait_itself():
     assert "since without the carrier it shows too (plain → plain)" in str(o)
 
 
+@pytest.mark.slow
 def test_a_stitch_fitted_to_the_true_labels_teaches_its_absence():
     wide = {"stitch": None, "fit": Quick(), "at": ["block2.relu"]}
     o = found(trait(), carrier(0, "block1"), plain(0), digits(), **wide)
@@ -236,7 +239,7 @@ def confusing(layer: str) -> nn.Module:
     return with_weights(confuse)
 
 
-@each("layer", LAYERS[1:])
+@each("layer", LAYERS[1:], few=1)
 def test_a_trait_that_one_layer_bears_is_localised_there(layer):
     o = found(trait(), confusing(layer), by_hand(), stitch=Identity())
     assert o.levels[0] - o.levels[1] > SHOWN
@@ -282,6 +285,7 @@ def test_the_carrier_of_a_backdoor_is_judged_alone_without_the_trigger():
         assert measured[0].alone["sender"] > 0.9
 
 
+@pytest.mark.slow
 def test_a_trait_that_the_stitch_can_teach_is_carried_by_the_stitch_whatever_controls_were_chosen():
     """Fitted on digits whose 0 is called 1, a linear stitch between two plain networks learns that too."""
     taught = variants.Relabelled("0", "1")(digits())

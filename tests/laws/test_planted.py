@@ -69,7 +69,7 @@ def trial(place: str, q: Tensor, shift: Tensor, **settings) -> Trial:
 
 
 @each("change", [rotation, permutation, rescaling])
-@each("place", PLACES)
+@each("place", PLACES, few=2)
 def test_least_squares_finds_the_inverse_to_numerical_precision(place, change):
     n = {"hidden": 24}.get(place, 8)
     q = change(n)
@@ -87,7 +87,7 @@ def test_least_squares_finds_the_inverse_to_numerical_precision(place, change):
 
 
 @each("change", [rotation, permutation, rescaling])
-@each("place", PLACES)
+@each("place", PLACES, few=2)
 def test_without_a_stitch_what_was_planted_does_harm(place, change):
     n = {"hidden": 24}.get(place, 8)
     harmed = measure(trial(place, change(n), torch.zeros(n), stitch=Identity(), fit=Random()))
@@ -100,6 +100,7 @@ ROUGH = TaskLoss(start=Random(), steps=400, patience=None)
 @each(
     ("place", "fit", "within"),
     [(place, *fit) for place in ("conv", "hidden") for fit in ((TaskLoss(), 2), (ROUGH, 8))],
+    few=2,
 )
 def test_the_task_loss_brings_the_accuracy_back_from_any_start(place, fit, within):
     """Without a stitch more than 20 pp are lost (above); from anywhere, 400 steps are not quite the whole way."""
@@ -127,7 +128,7 @@ def test_a_narrow_family_finds_what_it_can_represent_and_nothing_else(place, cha
         assert found.representation_error > 0.01
 
 
-@each("place", ["conv", "hidden"])
+@each("place", ["conv", "hidden"], few=1)
 def test_matching_by_descent_brings_back_what_least_squares_finds_at_once(place):
     n = {"hidden": 24}.get(place, 8)
     fit = MatchActivations(optimiser=Adam(0.05), steps=300)
@@ -137,7 +138,7 @@ def test_matching_by_descent_brings_back_what_least_squares_finds_at_once(place)
     assert found.steps > 0
 
 
-@each("place", ["embed", "hidden"])
+@each("place", ["embed", "hidden"], few=1)
 def test_what_works_and_what_matches_are_told_apart(place):
     """Trained on the task alone a stitch works without being the inverse; matched from there it is."""
     n = {"hidden": 24}.get(place, 8)

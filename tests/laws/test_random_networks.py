@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from loops import examples
 from models import images, scrambled
 from suture import Network
 from suture.common.errors import NetworkError
@@ -167,7 +168,7 @@ def check(count: int) -> None:
 
 
 def test_an_accepted_network_is_the_users_model() -> None:
-    check(2 * len(HARMFUL))
+    check(examples(2 * len(HARMFUL)))
 
 
 @pytest.mark.slow

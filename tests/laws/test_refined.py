@@ -150,7 +150,7 @@ DESCENTS = {
 }
 
 
-@each(("i", "j"), list(itertools.combinations(range(SIZE), 2)))
+@each(("i", "j"), list(itertools.combinations(range(SIZE), 2)), few=3)
 @each("way", DESCENTS)
 def test_two_swapped_units_are_swapped_back(way, i, j):
     """By the task alone, and by the receiver's activations."""
@@ -173,7 +173,7 @@ def test_a_permutation_is_found_from_any_other(way, seed, shape):
 
 
 @each("way", [TaskLoss, MatchActivations], ids=["task", "match"])
-@each("shape", SHAPES, ids=named)
+@each("shape", SHAPES, ids=named, few=1)
 def test_a_rotation_off_by_a_bit_is_turned_back(shape, way):
     right, start = rotation(), turned(rotation(), 0.5)
     p = posed(Orthogonal(), right, shape)
@@ -185,7 +185,7 @@ def test_a_rotation_off_by_a_bit_is_turned_back(shape, way):
 
 
 @each("family", [LowRank(RANK), Diagonal()], ids=str)
-@each("shape", SHAPES, ids=named)
+@each("shape", SHAPES, ids=named, few=1)
 def test_a_wrong_member_comes_closer_to_the_right_one(family, shape):
     right = TARGET[family]
     start = (torch.ones(SIZE).diag() if isinstance(family, Diagonal) else right.flip(0)).float()

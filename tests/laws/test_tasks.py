@@ -294,7 +294,7 @@ def test_a_network_that_guesses_is_warned_of_whatever_the_task(name):
         assert any("near" in said for said in measure(one).warnings) == (receiver is blind)
 
 
-@each("name", CASES)
+@each("name", CASES, few=3)
 def test_the_identity_gives_the_receivers_own_scores(name):
     data, a, _ = problem(name)
     for cut in a.cuts:

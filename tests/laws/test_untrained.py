@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from loops import each
+from loops import each, examples
 from models import images, scrambled, small, zoo_model
 from suture import Data, Network, Samples, curve
 from suture.common.errors import LeftOut, NetworkError, UntrainedError
@@ -64,7 +64,7 @@ def networks(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(networks(), st.integers(0, 2**40))
 def test_no_trained_tensor_survives(model, seed):
     network = Network(model, example=images(2, 4))
@@ -82,7 +82,7 @@ def test_no_trained_tensor_survives(model, seed):
     assert [cut.shape for cut in untrained.cuts] == [cut.shape for cut in network.cuts]
 
 
-@each("name", ["resnet18", "vgg19_bn"])
+@each("name", ["resnet18", "vgg19_bn"], few=1)
 def test_nested_stages_are_really_reset(name):
     """The trap: resetting the direct children alone leaves every stage trained."""
     model = zoo_model(name)
@@ -472,6 +472,7 @@ def numpys(model):
         (held, "held.inside"),
         (numpys, "array"),
     ],
+    few=2,
 )
 def test_a_copy_whose_layers_alone_are_reset_is_not_untrained(trains, name):
     """The trap: a factory copies the trained model and resets its layers, and what no layer owns stays trained."""
@@ -541,7 +542,7 @@ PLAIN = {
 }
 
 
-@each("name", PLAIN)
+@each("name", PLAIN, few=3)
 @each("own", [False, True])
 def test_trained_plain_numbers_do_not_survive(name, own):
     """Neither in a copy nor in that of a factory that resets the layers alone; what a factory sets anew may stay."""
@@ -650,7 +651,7 @@ COMPUTED = {
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@each("kind", COMPUTED)
+@each("kind", COMPUTED, few=3)
 def test_layers_whose_weight_is_computed_can_be_made_untrained(kind):
     """What the weight is computed of is drawn anew, and such that the weight is the layer's own, as if just made."""
 

@@ -45,6 +45,7 @@ def trial(cut: str = "embed", **settings) -> Trial:
 # --- where all layers end ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_behind_all_layers_there_is_a_place_that_is_no_cut():
     network = hybrids()[0]
     end = network.cuts.find(OUTPUT)
@@ -416,6 +417,7 @@ def test_what_has_another_shape_is_not_plugged_in():
 # --- what the paper says of them --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_retraining_hides_a_sender_that_has_seen_nothing():
     """bansal2021, appendix B.3: at a middle cut its gap is below half of the stitching penalty."""
     a, b = convnets()

@@ -54,6 +54,7 @@ def test_all_pairs_of_cuts_by_every_index() -> None:
     assert row.receiver_depth == b.cuts.find(row.receiver_cut).depth == 1 / len(b.cuts)
 
 
+@pytest.mark.slow
 def test_the_same_bits_alone_among_others_and_by_a_cache() -> None:
     a, b = hybrids()
     by = [indices.mutual_knn, indices.mean_cca, indices.rsa_pearson]
@@ -129,6 +130,7 @@ def test_debiased_cka_is_the_default_and_every_value_comes_with_its_chance() -> 
     assert plain[list(CALIBRATED)].isna().all(axis=None)
 
 
+@pytest.mark.slow
 def test_all_sizes_of_maps_are_one_family() -> None:
     """By pixels, images are permuted and pixels stay together; p counts all pairs that can be compared."""
     a, b = hybrids()
@@ -153,6 +155,7 @@ def test_a_distance_is_calibrated_as_a_similarity_is() -> None:
 # --- beside -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_similarities_stand_beside_the_measurements_of_their_seams() -> None:
     a, b = hybrids()
     plan = curve(a, b, at=["relu", "hidden"], data=few_digits(), fit=LeastSquares())

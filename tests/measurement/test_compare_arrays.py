@@ -204,6 +204,7 @@ print([name for name in sys.modules if name.startswith(("suture.core", "suture.d
 """
 
 
+@pytest.mark.slow
 def test_nothing_of_networks_is_imported() -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", ALONE], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("1.0\n[]\n", "")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loops import each
+from loops import each, examples
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import BY_SHAPE, POOLED, by_depth, cells, profiles
 from suture.measurement.tables.table import COLUMNS
@@ -92,7 +92,7 @@ def test_equal_depths_are_equal_whatever_their_last_bits() -> None:
     assert (row["late_to_early_cells"], row["early_to_late_cells"], row["near_cells"]) == (1, 0, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_the_triangles_and_the_diagonal_are_those_of_exact_fractions(down: int, across: int, random: Any) -> None:
     values = [[random.random() for _ in range(across)] for _ in range(down)]

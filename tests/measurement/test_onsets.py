@@ -303,6 +303,7 @@ def test_a_trait_that_no_cut_conveys_may_be_at_one_that_failed():
     assert (found.sending.verdict, found.receiving.verdict) == ("undecided", "not found")
 
 
+@pytest.mark.slow
 @each("kind", ["untrained sender", "untrained both", ""])
 def test_a_control_that_failed_at_the_onset_leaves_it_open(kind):
     control = (

@@ -203,6 +203,7 @@ def test_a_matrix_is_every_sender_cut_with_every_receiver_cut(no_work):
     assert [t.seed for t in plan if t.control == ""] == [0, 1] * len(every)
 
 
+@pytest.mark.slow
 def test_what_depends_on_the_receiver_alone_is_planned_once(no_work):
     """Whatever the sender and its cut: the paper's own reckoning of how many trials there are."""
     a, b, c = mlp("a", 4), mlp("b", 3, seed=1), mlp("c", 5, seed=2)

@@ -141,6 +141,7 @@ def test_the_value_of_a_sample_is_how_it_moves_the_whole(score, targets):
     assert float(found.std()) == pytest.approx(jackknife.std(ddof=1), rel=0.05)
 
 
+@pytest.mark.slow
 def test_intervals_over_documents_cover():
     """Documents differ in length and difficulty, and the longer is the harder: tokens are far from independent."""
     rng = np.random.default_rng(0)

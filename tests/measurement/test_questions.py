@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import cohen_kappa_score
 
-from loops import each
+from loops import each, examples
 from reported import cell
 from suture.measurement.scores.outcomes import CLASSES, Outcomes
 from suture.measurement.tables.curve import Estimates
@@ -338,14 +338,14 @@ tables = given(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @tables
 def test_marks_sentences_and_counts_agree(columns: list[tuple[float, ...]], half: float, converged: bool) -> None:
     check_words(columns, half, converged)
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @tables
 def test_marks_sentences_and_counts_agree_at_length(columns: list[Any], half: float, converged: bool) -> None:
     check_words(columns, half, converged)

@@ -324,6 +324,7 @@ def test_stitches_that_nearly_agree_are_as_uncertain_as_their_test_samples():
     assert 0 < without["stitched_high"] - without["stitched_low"] < 1e-5
 
 
+@pytest.mark.slow
 def test_an_interval_over_stitch_seeds_covers_a_planted_penalty_on_other_test_images():
     """600 images, of which the stitch loses 4 %; its seeds differ in two. A t interval alone covers too rarely."""
     random, n, sets = np.random.default_rng(0), 600, 60

@@ -289,7 +289,7 @@ class Spies(Fit):
         return FitReport()
 
 
-@each("cut", ["conv", "transpose_2", "hidden"])
+@each("cut", ["conv", "transpose_2", "hidden"], few=1)
 @each("role", ["sender", "receiver"])
 @each("dtype", TYPES.values(), ids=TYPES)
 def test_a_network_of_another_floating_type_is_worth_what_its_original_is(dtype, role, cut):
@@ -303,7 +303,7 @@ def test_a_network_of_another_floating_type_is_worth_what_its_original_is(dtype,
 
 
 @each("fit", [QUICK, TaskLoss(start=Random(), steps=40)], ids=["from least squares", "random"])
-@each("cut", ["conv", "transpose_2", "hidden"])
+@each("cut", ["conv", "transpose_2", "hidden"], few=1)
 @each("role", ["sender", "receiver"])
 @each("dtype", TYPES.values(), ids=TYPES)
 def test_a_stitch_descends_between_networks_of_two_floating_types(dtype, role, cut, fit):
@@ -319,7 +319,7 @@ def test_a_stitch_descends_between_networks_of_two_floating_types(dtype, role, c
     assert m.scores.accuracy.value == pytest.approx(float(right.float().mean()), abs=1.01 / 260)
 
 
-@each("sender", [torch.float32, *TYPES.values()], ids=str)
+@each("sender", [torch.float32, *TYPES.values()], ids=str, few=2)
 @each("receiver", [torch.float32, *TYPES.values()], ids=str)
 def test_a_fit_is_given_what_the_stitch_computes_in(sender, receiver):
     @dataclass(frozen=True)
@@ -677,6 +677,7 @@ def test_the_control_is_part_of_where():
 # --- what the program around has set, and what users make -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_the_program_around_has_set_changes_no_bit():
     t = trial("conv", fit=Converged(cap=140))
     plain = measure(t)

@@ -16,7 +16,7 @@ from suture.measurement.tables.read import trait_of
 from suture.measurement.tables.similarities import COLUMNS as COMPARED
 from suture.reports.charts import OPEN
 from suture.reports.figures import curve as curves
-from suture.reports.figures import matrix as heatmaps
+from suture.reports.figures import maps
 from suture.reports.terminal import curve as screen
 from suture.reports.terminal import matrix as grids
 
@@ -42,7 +42,7 @@ def square(seed: int) -> np.ndarray:
 
 def test_heat_maps_show_every_value_from_the_input_on() -> None:
     values = {"linear_cka": square(0), "procrustes_angle": square(1)}
-    figure = heatmaps.similarities(compared(**values))
+    figure = maps.similarities(compared(**values))
     meshes = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)][:2]
     for mesh, matrix in zip(meshes, values.values(), strict=True):
         np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(matrix.shape), matrix)
@@ -54,7 +54,7 @@ def test_heat_maps_show_every_value_from_the_input_on() -> None:
 def test_calibrated_values_are_shown_if_there_are_any() -> None:
     """A distance is one no more: 1 is alike, as of any other index."""
     found = compared(procrustes_angle=square(1)).assign(calibrated=square(2).ravel())
-    figure = heatmaps.similarities(found)
+    figure = maps.similarities(found)
     (mesh, *_) = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)]
     np.testing.assert_allclose(np.asarray(mesh.get_array()).ravel(), found["calibrated"])
     assert "procrustes_angle, calibrated" in seen(figure)
@@ -66,7 +66,7 @@ def test_calibrated_values_are_shown_if_there_are_any() -> None:
 def test_layers_that_were_not_compared_are_hatched() -> None:
     matrix = square(0)
     matrix[1, 2] = np.nan
-    figure = heatmaps.similarities(compared(linear_cka=matrix))
+    figure = maps.similarities(compared(linear_cka=matrix))
     (patch,) = figure.axes[0].patches
     assert patch.get_xy() == (2, 1)
 
@@ -79,6 +79,7 @@ def test_indices_lie_at_the_cuts_of_the_curve() -> None:
     assert "A → B" in seen(figure)
 
 
+@pytest.mark.slow
 def test_the_curve_beside_indices_says_what_hollow_points_are() -> None:
     similarities = compared(linear_cka=square(0))
     assert OPEN not in seen(curve_figure(tabled().assign(fit="Converged()", converged=True), None, similarities))
@@ -96,13 +97,13 @@ def test_the_grid_on_the_screen_has_the_values() -> None:
 def test_wrong_tables_of_similarity_are_refused() -> None:
     found = compared(linear_cka=square(0))
     with pytest.raises(DataError, match="not a table of similarities: it has no column 'index'"):
-        heatmaps.similarities(found.drop(columns="index"))
+        maps.similarities(found.drop(columns="index"))
     with pytest.raises(DataError, match="it has no row"):
-        heatmaps.similarities(found[:0])
+        maps.similarities(found[:0])
     with pytest.raises(DataError, match="several values of"):
-        heatmaps.similarities(pd.concat([found, found]))
+        maps.similarities(pd.concat([found, found]))
     with pytest.raises(DataError, match="the table has A, C as sender"):
-        heatmaps.similarities(pd.concat([found, compared(names=("C", "B"), rbf_cka=square(0))]))
+        maps.similarities(pd.concat([found, compared(names=("C", "B"), rbf_cka=square(0))]))
     with pytest.raises(DataError, match="no seam of A → B in the table was compared"):
         curve_figure(tabled(), None, compared(names=("C", "D"), linear_cka=square(0)))
 

@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise, product
 from typing import Any
 
@@ -137,16 +138,21 @@ def drawn(figure: Figure) -> Figure:
 # --- the figure -------------------------------------------------------------------------------------------------------
 
 
+@cache
+def usual() -> Figure:
+    """The figure of the usual table, which tests read and do not change."""
+    return matrix_figure(tabled())
+
+
 def test_every_kind_of_trial_has_a_panel_of_its_values() -> None:
     """Rows are senders', the first of them at the top; the matrix is neither square nor symmetric."""
-    table = tabled()
-    figure = matrix_figure(table)
+    table, figure = tabled(), usual()
     for kind in ("", *CONTROLS):
         np.testing.assert_allclose(values_of(panel(figure, kind or "A → B")), expected(table, kind))
 
 
 def test_all_panels_have_one_colour_scale() -> None:
-    figure = matrix_figure(tabled())
+    figure = usual()
     meshes = [c for axes in figure.axes for c in axes.collections if isinstance(c, QuadMesh) and axes.get_title()]
     assert {mesh.get_clim() for mesh in meshes} == {(0, 100)}
     assert {mesh.get_cmap().name for mesh in meshes} == {"viridis"}
@@ -155,6 +161,7 @@ def test_all_panels_have_one_colour_scale() -> None:
     assert bar.get_ylim() == (0, 100)
 
 
+@pytest.mark.slow
 def test_other_units_have_the_scale_of_all_that_is_shown() -> None:
     table = tabled(unit="nats")
     figure = matrix_figure(table)
@@ -167,8 +174,7 @@ def test_other_units_have_the_scale_of_all_that_is_shown() -> None:
 
 
 def test_what_depends_on_the_receiver_alone_has_a_strip_each() -> None:
-    table = tabled()
-    figure = matrix_figure(table)
+    table, figure = tabled(), usual()
     strips = strips_of(figure)
     assert len(strips) == 2
     for strip, kind in zip(strips, STRIPS, strict=True):
@@ -178,8 +184,7 @@ def test_what_depends_on_the_receiver_alone_has_a_strip_each() -> None:
 
 
 def test_the_numbers_in_the_cells_are_the_values() -> None:
-    table = tabled()
-    figure = matrix_figure(table)
+    table, figure = tabled(), usual()
     axes = panel(figure, "A → B")
     wanted = expected(table, "")
     written = {(t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text() for t in axes.texts}
@@ -205,7 +210,7 @@ def test_numbers_are_read_on_their_colour() -> None:
 
 
 def test_the_networks_alone_stand_at_the_margins() -> None:
-    figure = matrix_figure(tabled())
+    figure = usual()
     alone = {
         title: [[t.get_text() for t in axes.texts] for axes in panel(figure, title).child_axes[:2]]
         for title in ("A → B", "untrained sender", "untrained receiver", "untrained both")
@@ -225,7 +230,7 @@ def test_the_networks_alone_stand_at_the_margins() -> None:
 
 def test_a_line_parts_the_triangles() -> None:
     """Of six sender cuts and three receiver cuts: the cells left of the line have depth i/6 ≥ j/3."""
-    axes = panel(matrix_figure(tabled()), "A → B")
+    axes = panel(usual(), "A → B")
     (line,) = [x for x in axes.lines if len(x.get_xdata()) > 2]
     corners = np.array(line.get_data()).T
     for i in range(1, 7):
@@ -236,8 +241,7 @@ def test_a_line_parts_the_triangles() -> None:
 
 
 def test_the_means_of_both_halves_are_written_and_drawn() -> None:
-    table = tabled()
-    figure = matrix_figure(table)
+    table, figure = tabled(), usual()
     (axes,) = [axes for axes in figure.axes if axes.get_title() == "mean by depth"]
     plain = table[table["control"] == ""]
     late = plain["sender_depth"] >= plain["receiver_depth"] - 1e-9
@@ -255,6 +259,7 @@ def test_stages_are_parted_where_there_are_any() -> None:
         assert sorted(a for a, b in straight if a == b and a not in (0, 1)) == [2, 4]
 
 
+@pytest.mark.slow
 def test_networks_are_parted_and_named() -> None:
     cuts = {"first": ("a", "b"), "second": ("c", "d", "e")}
     table = tabled(cuts, cuts)
@@ -270,6 +275,7 @@ def test_networks_are_parted_and_named() -> None:
     assert "receiver (input at the left)" in texts
 
 
+@pytest.mark.slow
 def test_what_failed_and_what_was_not_measured_is_hatched() -> None:
     table = tabled(kinds=("", "untrained sender", "itself"))
     failed = (table["sender_cut"] == "relu") & (table["receiver_cut"] == "block1") & (table["control"] == "")
@@ -311,7 +317,7 @@ SIZES: dict[str, tuple[dict[str, Cuts], dict[str, Cuts]]] = {
 }
 
 
-SLOW = ("13×13", "30×30", "40×3", "many")  #: what drawing takes long
+SLOW = ("sets", "2×9", "13×13", "30×30", "40×3", "many")  #: what drawing takes long
 
 
 @pytest.mark.parametrize(
@@ -348,6 +354,7 @@ def _overlap(one: Any, other: Any, slack: float = 0.0) -> bool:
     return bool(x > slack * min(one.width, other.width) + 0.5 and y > slack * min(one.height, other.height) + 0.5)
 
 
+@pytest.mark.slow
 def test_names_come_out_as_they_are_written() -> None:
     odd = ("$x_1$ [red]", "_y_ → 日本", "a" * 60)
     figure = matrix_figure(tabled({"$a$_": odd}, {"[b]": odd}))
@@ -366,7 +373,11 @@ def test_controls_of_the_users_own_have_a_panel_and_come_last() -> None:
     assert titles == ["A → B", "untrained sender", "mine", "mean by depth"]
 
 
-@pytest.mark.parametrize("kinds", [("",), ("clustered noise", "itself"), ("untrained sender", "itself")], ids=str)
+@pytest.mark.parametrize(
+    "kinds",
+    [("",), ("clustered noise", "itself"), pytest.param(("untrained sender", "itself"), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_a_table_with_only_some_kinds_is_shown(kinds: tuple[str, ...]) -> None:
     table = tabled(kinds=kinds)
     if kinds[0] == "clustered noise":

@@ -252,6 +252,7 @@ def test_a_value_between_gaps_still_shows_its_interval() -> None:
     )
 
 
+@pytest.mark.slow
 def test_cuts_run_from_input_to_output_whatever_the_order_of_the_rows() -> None:
     table = tabled()
     shuffled = curve_figure(table.sample(frac=1, random_state=1))
@@ -293,6 +294,7 @@ def test_names_come_out_as_they_are_written() -> None:
     assert any(re.fullmatch("a+…a+", text) for text in texts)
 
 
+@pytest.mark.slow
 def test_long_names_stay_inside_the_figure() -> None:
     names = ("resnet18_cifar10_seed0_epoch200_lr0.1_wd5e-4", "resnet18_cifar10_seed1_epoch200_lr0.1_wd5e-4")
     figure = curve_figure(tabled(names=names))
@@ -355,6 +357,7 @@ def test_cuts_of_other_names_are_named_both() -> None:
 # Files
 
 
+@pytest.mark.slow
 def test_a_figure_is_saved_as_png_pdf_and_svg(tmp_path: Path) -> None:
     figure = curve_figure(tabled(ODD))
     paths = figures.save(figure, tmp_path / "new" / "curve.v1")
@@ -371,6 +374,7 @@ def test_a_figure_is_saved_as_png_pdf_and_svg(tmp_path: Path) -> None:
     assert {axes.get_xlabel() for axes in figure.axes} - {""} <= texts
 
 
+@pytest.mark.slow
 def test_a_figure_is_the_same_whatever_the_users_matplotlib_is_set_to(tmp_path: Path) -> None:
     first = figures.save(curve_figure(tabled()), tmp_path / "first")
     theirs: dict[Any, Any] = {
@@ -530,6 +534,7 @@ def test_cuts_are_shown_with_their_names_as_they_are() -> None:
     assert re.fullmatch(r"n\[b\] +a \[i\] b", drawn(screen.dropped_table(cuts))[-1])
 
 
+@pytest.mark.slow
 def test_a_real_table_can_be_shown() -> None:
     data = suture.load_data("digits").limited(fit=200, score=100)
     network = suture.load_network("zoo:mlp,width=6,depth=2", example=data.example)

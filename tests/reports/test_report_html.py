@@ -190,6 +190,7 @@ def test_what_no_question_needs_is_drawn_and_hidden(curve: str) -> None:
     assert 'type="checkbox"' not in render(run_of(curve_table()[lambda t: ~t["control"].isin([*CONTROLS, "itself"])]))
 
 
+@pytest.mark.slow
 def test_pages_are_small_and_the_same_every_time(curve: str) -> None:
     assert len(curve.encode()) < 150_000
     assert render(run_of(curve_table(), similarities())) == curve
@@ -259,6 +260,7 @@ def test_where_all_failed_it_still_says_so() -> None:
     assert "28 of 28 trials failed" in Read(content).text
 
 
+@pytest.mark.slow
 def test_no_name_becomes_a_tag_a_script_or_a_turn(curve: str, matrix: str) -> None:
     names = (NASTY[0], NASTY[2])
     for make, plain in ((curve_table, curve), (matrix_table, matrix)):
@@ -316,6 +318,7 @@ def differences(grid: Grid) -> list[float]:
     return [float(cells[-1][0].rstrip("°")) for _, cells in grid.rows]
 
 
+@pytest.mark.slow
 def test_a_difference_of_losses_is_positive_where_the_second_is_better_and_says_what_had_not_converged(
     tmp_path: Path,
 ) -> None:
@@ -350,6 +353,7 @@ def test_two_curves_both_ways_are_a_trait_only_if_they_were_planned_as_one() -> 
     assert "Where stripes lies" in Read(render(run_of(both.assign(score="stripes", plan="trait")))).text
 
 
+@pytest.mark.slow
 def test_runs_of_other_networks_of_one_name_are_compared_by_their_penalties(tmp_path: Path) -> None:
     data = few_digits()
     for name, nets in (("one", hybrids()), ("two", (wrap(hybrid(2), "A"), wrap(hybrid(1), "B")))):
@@ -390,6 +394,7 @@ def test_runs_without_a_seam_in_common_are_refused() -> None:
         render(run_of(curve_table()), run_of(curve_table(cuts=("other",))))
 
 
+@pytest.mark.slow
 def test_several_curves_and_what_is_neither(tmp_path: Path) -> None:
     both = pd.concat([curve_table(), curve_table(("B", "A"))], ignore_index=True)
     assert [drawn.chart.kind for drawn in evidence(read_scores(both)).figures] == ["curve", "curve"]
@@ -413,6 +418,7 @@ def test_without_jinja2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 # --- studies ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_study_is_decided_as_on_its_page() -> None:
     """By the intervals of Holm's method, and not at all by another version of the fit."""
     study, result = STUDIES["oxford-4.1-mlp"], load_result(ROOT / "papers/results/small", "oxford-4.1-mlp")

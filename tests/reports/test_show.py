@@ -45,6 +45,7 @@ def test_a_figure_shows_itself_in_a_notebook(tmp_path: Path) -> None:
         assert image.size[0] > 800
 
 
+@pytest.mark.slow
 def test_a_report_of_a_table_and_of_two(tmp_path: Path) -> None:
     page = report(curve_table(), tmp_path / "deep" / "ab.html").read_text(encoding="utf-8")
     assert f'<h1 dir="auto">{headlines(read_table(curve_table()))[0]}</h1>' in page
@@ -53,6 +54,7 @@ def test_a_report_of_a_table_and_of_two(tmp_path: Path) -> None:
     assert "two and other compared" in both
 
 
+@pytest.mark.slow
 def test_a_run_is_shown_by_its_folder_its_store_and_its_table(tmp_path: Path) -> None:
     a, b = hybrids()
     plan = suture.curve(a, b, data=few_digits(), at=("embed", "hidden"), fit=LeastSquares(), controls=())

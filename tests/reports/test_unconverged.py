@@ -34,6 +34,7 @@ def test_figures_draw_hollow_points_and_say_what_they_are() -> None:
     assert OPEN in [text.get_text() for text in drawn.legends[0].get_texts()]
 
 
+@pytest.mark.slow
 def test_matrices_ring_cells_and_say_what_that_is() -> None:
     drawn = matrix_figure(unfinished(matrix_table()))
     (rings,) = drawn.axes[0].findobj(EllipseCollection)
@@ -84,6 +85,7 @@ def test_seeds_that_had_not_converged_mark_their_mean() -> None:
     assert np.flatnonzero(chart.measures[0].lines[0].is_open).tolist() == [0, 2]
 
 
+@pytest.mark.slow
 def test_what_was_quick_says_so() -> None:
     for table, draw in ((curve_table(), curve_figure), (matrix_table(), matrix_figure)):
         for fit, said in (("Quick()", True), ("Converged()", False)):

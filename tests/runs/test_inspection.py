@@ -310,6 +310,7 @@ def test_a_store_in_which_nothing_was_planned_yet_is_empty_and_not_complete(tmp_
     assert verify(tmp_path / "run") == ()
 
 
+@pytest.mark.slow
 def test_the_networks_and_data_of_a_run_are_not_needed(folder: Path) -> None:
     program = f"from suture.runs.store.inspect import *; s = status({str(folder)!r}); print(s.measured, verify(s.path))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

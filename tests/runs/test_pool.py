@@ -105,6 +105,7 @@ def test_a_trial_whose_worker_dies_is_begun_again_and_fails_alone_where_that_doe
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_no_dead_worker(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -100,6 +100,7 @@ def test_a_plan_gives_a_row_for_each_trial_and_score_in_its_order():
     assert (table["status"] == "ok").all()
 
 
+@pytest.mark.slow
 def test_a_preview_is_kept_and_in_no_table(tmp_path):
     own, early, store = plan(), [*plan(fit=TaskLoss(steps=4, check=2)), replace(plan()[0], fit=Breaks())], tmp_path
     kept = Store.make(store)
@@ -118,6 +119,7 @@ def test_a_preview_is_kept_and_in_no_table(tmp_path):
     assert told.heard == [("begin", (5, 5)), ("end", None)]
 
 
+@pytest.mark.slow
 def test_activations_go_when_no_trial_to_come_needs_them(tmp_path, monkeypatch):
     """What is computed, and how often, is as if all were kept: each cut once, from the one before it."""
     seams = curve(*convnets(), data=few_digits(), fit=LeastSquares(), controls=(controls.itself,))
@@ -444,7 +446,7 @@ def test_another_run_in_the_same_folder_is_refused_before_any_work(tmp_path, mon
 # --- going on with what has not converged -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("stored", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_fits_that_reached_their_cap_are_measured_again_with_a_larger_one(tmp_path, monkeypatch, stored):
     monkeypatch.setattr(averaged, "is_better", lambda *given: True)
     monkeypatch.setattr(converged, "DEEPEST", 560)

@@ -132,6 +132,7 @@ class Rows(nn.Module):
         return self.head(self.other(self.second(h)).relu().mean(2))
 
 
+@pytest.mark.slow
 def test_fused_suffixes_of_networks_that_arrived_are_those_of_here(tmp_path):
     """Else a pool would fit through other bits than this process, under one key."""
     made = {**networks(tmp_path), "rows": network(seeded(Rows))}
@@ -159,6 +160,7 @@ def test_networks_arrive_as_they_were(tmp_path):
             assert torch.equal(got.after(cut)(sent.upto(cut)(x)), sent(x)), f"{name} {cut.name}"
 
 
+@pytest.mark.slow
 def test_graphs_arrive_node_by_node():
     for sent in (zoo_network("vit_tiny"), zoo_network("convnext_tiny"), network(made_of(branching))):
         for segment, other in zip(sent._traced.segments, shipped(sent)._traced.segments, strict=True):

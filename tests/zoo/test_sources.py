@@ -517,6 +517,7 @@ def hub_folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_a_folder_in_the_hubs_layout_is_a_network_with_its_own_preprocessing(hub_folder):
     transformers = pytest.importorskip("transformers")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
+from loops import examples
 from suture.common.errors import CheckpointError, FitError, OutputError
 from suture.data import Samples
 from suture.fits import SGD, Adam, AdamW
@@ -82,7 +83,7 @@ def test_what_was_stopped_and_resumed_is_what_was_never_stopped(recipe: Recipe, 
     assert resumed.progress.step == whole.progress.step > 8
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(stops=st.lists(st.integers(1, 15), max_size=4))
 def test_wherever_it_stops(stops: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     checkpoints = Checkpoints(tmp_path_factory.mktemp("training"), {})

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loops import examples
 from suture import Network
 from suture.common.errors import DataError
 from suture.core.stitches import Conv, ConvLinear
@@ -91,7 +92,7 @@ def test_a_step_to_a_cut_that_was_not_measured_is_refused() -> None:
         Step("stitched", cut="fc9").read({TRIALS: trials([0.1] * 5)})
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.floats(0.01, 1), min_size=5, max_size=5))
 def test_all_steps_together_make_the_last_value(values: list[float]) -> None:
     tables = {TRIALS: trials(values)}

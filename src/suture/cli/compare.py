@@ -109,7 +109,7 @@ def compare(chosen: Namespace) -> int:
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.read import read_table
     from suture.reports.figures import curve as figures
-    from suture.reports.figures import matrix as heatmaps
+    from suture.reports.figures import maps
     from suture.reports.terminal import matrix as grids
     from suture.runs.store.files import folder_to_write
 
@@ -130,7 +130,7 @@ def compare(chosen: Namespace) -> int:
     files = []
     if folder is not None:
         files += [tables.save(found, folder / SIMILARITIES)]
-        files += figures.save(heatmaps.similarities(found), folder / "similarities")
+        files += figures.save(maps.similarities(found), folder / "similarities")
     if measured is not None:
         joined = beside(measured, found)
         if folder is not None:

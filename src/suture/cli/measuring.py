@@ -217,15 +217,15 @@ def curve(chosen: Namespace) -> int:
     return output.finish_curve(chosen, *measure(chosen, *planned, lambda tables: live_table(tables, output.width())))
 
 
-def plan_curve(chosen: Namespace) -> tuple[Any, str, Any, Any]:
-    """Return the trials of a curve, their description, the data, and the plans of its previews."""
+def plan_curve(chosen: Namespace, is_sketch: bool = False) -> tuple[Any, str, Any, Any]:
+    """Return the trials of a curve, their description, the data (or a sketch), and the plans of its previews."""
     settings, seams = settings_of(chosen), seams_of(chosen.at, "SENDER_CUT:RECEIVER_CUT")
     from suture.measurement.trials.plans import (  # only now: what is refused above need not wait for torch
         curve,
         preview,
     )
 
-    found, networks = load_with_networks(chosen, [chosen.sender, chosen.receiver])
+    found, networks = load_with_networks(chosen, [chosen.sender, chosen.receiver], is_sketch)
     sender, receiver = networks[chosen.sender], networks[chosen.receiver]
     if sender is receiver:
         output.say(f"suture: sender and receiver are one network, {chosen.sender}; give another to compare")
@@ -265,8 +265,8 @@ def matrix(chosen: Namespace) -> int:
     return output.finish_matrix(chosen, *measure(chosen, *plan_matrix(chosen)))
 
 
-def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any, Any]:
-    """Return the trials of a matrix, their description in words, the data, and the plans of its previews."""
+def plan_matrix(chosen: Namespace, is_sketch: bool = False) -> tuple[Any, str, Any, Any]:
+    """Return the trials of a matrix, their description, the data (or a sketch), and the plans of its previews."""
     if chosen.into is None and len(set(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
@@ -278,7 +278,7 @@ def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any, Any]:
     )
 
     into = chosen.into if chosen.into is not None else chosen.senders
-    found, networks = load_with_networks(chosen, [*chosen.senders, *into])
+    found, networks = load_with_networks(chosen, [*chosen.senders, *into], is_sketch)
     senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))
     settings |= cuts_of(chosen)
     trials = matrix(senders, receivers, data=found, **settings)
@@ -296,12 +296,13 @@ def forecast(chosen: Namespace) -> int:
     from suture.runs.store import store as stores
     from suture.runs.store.files import writing_to
 
-    trials, *_ = (plan_curve if chosen.chosen.name == "plan curve" else plan_matrix)(chosen)
     store, folder = None, Path(chosen.out or "").expanduser()
     with writing_to(folder):
         if folder.is_file():
             raise FileExistsError
-    if chosen.out is not None and (folder / stores.LABEL).exists():  # refuse another run's store, as measuring would
+    begun = chosen.out is not None and (folder / stores.LABEL).exists()  # then keys count, and these are of all images
+    trials, *_ = (plan_curve if chosen.chosen.name == "plan curve" else plan_matrix)(chosen, is_sketch=not begun)
+    if begun:  # refuse another run's store, as measuring would
         store = stores.Store(folder)
         store.plans.check({trial.key for trial in trials}, stores.settings_of(trials), chosen.extend)
     ram, disk = (parse_size(size) if size is not None else None for size in (chosen.ram, chosen.disk))

@@ -285,15 +285,20 @@ def pictures(figure: str, *others: str) -> str:
 # --- what is made of them ---------------------------------------------------------------------------------------------
 
 
-def load(chosen: Namespace) -> Any:
-    """Load the requested data, with no more samples than requested."""
+def load(chosen: Namespace, is_sketch: bool = False) -> Any:
+    """Load the requested data, with no more samples than requested.
+
+    A sketch has their number and size, and few of the images: enough where nothing is measured.
+    """
     from suture.data import load_data, load_views
     from suture.data.changes import vary
+    from suture.data.sources import sketch_data
 
     given = vars(chosen)
     views, variants = given.get("receiver_data"), make_all("variant", chosen.variant)
     settings = {"size": chosen.size, "classes": chosen.classes, "split": chosen.split}
-    found = load_data(chosen.data, **settings) if views is None else load_views(chosen.data, views, **settings)
+    read = sketch_data if is_sketch else load_data
+    found = read(chosen.data, **settings) if views is None else load_views(chosen.data, views, **settings)
     found = vary(found, *variants)
     apart = given.get("validate_apart")
     found = found if apart is None else found.validated_apart(apart)
@@ -323,8 +328,8 @@ def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
     return sources if chosen.trust else {text: check_trusted(text, sources[text], named) for text in sources}
 
 
-def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, dict[str, Any]]:
-    """Load the data and the network of each model string; report on standard error which networks are random.
+def load_with_networks(chosen: Namespace, given: Iterable[str], is_sketch: bool = False) -> tuple[Any, dict[str, Any]]:
+    """Load the data, or a sketch, and the network of each model string; report on standard error which are random.
 
     Of two views of the data the first network reads the sender's, and the others the receiver's.
     """
@@ -345,7 +350,7 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
         if is_random(sources[text]):
             say(f"suture: {text} has random weights; to load trained ones, add @FILE")
     with waiting_for(f"reading {chosen.data}"):
-        found = load(chosen)
+        found = load(chosen, is_sketch)
     networks: dict[str, Any] = {}
     for text, model in models.items():
         with waiting_for(f"cutting {model.name}"):

@@ -15,11 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import chain
 from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from suture.common.errors import DataError
+from suture.common.mapped import ROWS, empty, fill
+from suture.common.seeds import generator
 from suture.data.inputs import SIDES
 from suture.data.reading import Columns, Whole, read_dataset
 from suture.data.tasks import Classification, MultiLabel, Task
@@ -142,9 +148,18 @@ def _score_split(source: str, splits: list[str], asked: str | None) -> str:
 
 
 def read_splits(
-    source: str, splits: Mapping[str, Any], keys: Sequence[str], columns: Columns | None, size: int | None, task: Task
+    source: str,
+    splits: Mapping[str, Any],
+    keys: Sequence[str],
+    columns: Columns | None,
+    size: int | None,
+    task: Task,
+    decoded: int | None = None,
 ) -> list[Whole]:
-    """Read splits that ``datasets`` has, images decoded, without its own transforms."""
+    """Read splits that ``datasets`` has, images decoded, without its own transforms.
+
+    If ``decoded`` is given, only so many images of classes are, and the others are noise.
+    """
     import datasets
 
     for key in keys:
@@ -175,10 +190,28 @@ def read_splits(
             _check_labels(source, splits, key, label)
         if listed and isinstance(task, MultiLabel):
             rows = _Marked(rows, label, len(listed))
+        every = len(rows)
+        is_sketch = decoded is not None and decoded < every and not tokens and task == Classification()
+        if decoded is not None and is_sketch:
+            labels = torch.from_numpy(rows.with_format("arrow")[:].column(label).to_numpy().astype("int64"))
+            rows = rows.select(range(0, every, every // decoded))
         whole = read_dataset(rows, f"{source}/{key}", (image, label), size, task.labelled)
+        if is_sketch:
+            whole = replace(whole, images=_fill_up(whole.images, every, key), labels=labels)
         names = tuple(getattr(feature, "names", None) or listed or ())
         found.append(replace(whole, classes=names, transforms=""))
     return found
+
+
+def _fill_up(images: Tensor, count: int, key: str) -> Tensor:
+    """Return so many images, those that are not given noise, which is the same each time."""
+    random = generator("sketch", key)
+    left = count - len(images)
+    noise = (
+        torch.randint(256, (min(ROWS, left - done), *images.shape[1:]), generator=random, dtype=images.dtype)
+        for done in range(0, left, ROWS)
+    )
+    return fill(empty((count, *images.shape[1:]), images.dtype), chain([images], noise))
 
 
 @dataclass(frozen=True)

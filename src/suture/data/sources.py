@@ -36,6 +36,7 @@ Array = Tensor | NDArray[Any]
 Pair = tuple[Array, Array | None]
 TrainAndTest = tuple[Pair, Pair]
 
+SKETCHED = 256  #: images of each split that a sketch decodes, evenly spread: all may be of another size or grey
 _PARTS = ("train", "test")  #: the samples that a source gives, before validation is cut from the first
 _DIGITS_SCORED = 597  #: of 1,797, so that 1,200 are left to fit and validate on
 
@@ -84,7 +85,31 @@ def load_data(
     Samples to score keep their order, unless they are sorted by class, as in a folder of images: then they are
     shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
-    task = Classification() if task is None else task
+    told = {"columns": columns, "score_split": score_split, "split": split, "size": size}
+    return _load(source, name, classes, validation_fraction, task or Classification(), None, **told)
+
+
+def sketch_data(source: Any, *, classes: Sequence[str] | int | None, split: float | None, size: int | None) -> Data:
+    """Load data of which there are as many as ``load_data`` finds, and only ``SKETCHED`` images are read.
+
+    The others are noise of their size, each another. So counts and sizes are right, and the time to decode a large data
+    set is saved where nothing is measured. Of a source that has no encoded images everything is read.
+    """
+    told = {"columns": None, "score_split": None, "split": split, "size": size}
+    return _load(source, None, classes, 0.1, Classification(), SKETCHED, **told)
+
+
+def _load(
+    source: Any,
+    name: str | None,
+    classes: Sequence[str] | int | None,
+    validation_fraction: float,
+    task: Task,
+    decoded: int | None,
+    **told: Any,
+) -> Data:
+    """Load data by ``load_data``'s settings; if not all images shall be ``decoded``, so many of each split."""
+    columns, score_split, split, size = told["columns"], told["score_split"], told["split"], told["size"]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if path.count("+") == 1 and not Path(path).expanduser().is_dir():
         upper, lower = (part.strip() for part in path.split("+"))
@@ -94,7 +119,7 @@ def load_data(
         _refuse("two sources", classes=classes, columns=columns, score_split=score_split, split=split, size=size)
         above, below = (load_data(one, validation_fraction=validation_fraction) for one in (upper, lower))
         return stack(above, below, name)
-    name, parts = _load_parts(source, name, classes, columns, score_split, split, size, task)
+    name, parts = _load_parts(source, name, classes, columns, score_split, split, size, task, decoded)
     train, test = parts if split is None else _cut(parts.pop(), split, name)
     return Data.split(name, train, test, validation_fraction)
 
@@ -149,6 +174,7 @@ def _load_parts(
     split: float | None,
     size: int | None,
     task: Task,
+    decoded: int | None = None,
 ) -> tuple[str, list[Samples]]:
     """Load the name and the samples of a source: those to train on and those to score, or all if they are to be cut."""
     named = _name_classes(classes)
@@ -167,7 +193,7 @@ def _load_parts(
     elif isinstance(source, str | os.PathLike):
         name = name or Path(path).expanduser().resolve().name
         found = hub.load_splits(path)
-        wholes = _read_splits(name, found, columns, score_split, split, size, task)
+        wholes = _read_splits(name, found, columns, score_split, split, size, task, decoded)
     else:
         _refuse("data that is not a folder, hub id or DatasetDict", score_split=score_split)
         name, wholes = _read_pair(source, name, columns, split, size, task)
@@ -198,12 +224,13 @@ def _read_splits(
     split: float | None,
     size: int | None,
     task: Task,
+    decoded: int | None = None,
 ) -> list[Whole]:
     """Read the splits that ``datasets`` has, through their transforms if they have some."""
     keys = hub.choose_splits(name, splits, score_split, split is not None)
     if any(hub.has_transform(splits[key]) for key in keys):
         return [_with_targets(_read(splits[key], f"{name}/{key}", columns, size, task), task) for key in keys]
-    return [_with_targets(whole, task) for whole in hub.read_splits(name, splits, keys, columns, size, task)]
+    return [_with_targets(whole, task) for whole in hub.read_splits(name, splits, keys, columns, size, task, decoded)]
 
 
 def _read_pair(

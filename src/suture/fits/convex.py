@@ -23,7 +23,6 @@ from typing import Any, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
@@ -149,6 +148,7 @@ class _Softmax:
 
     def minimised(self, start: Tensor, penalty: float, most: int) -> tuple[Tensor, int, bool]:
         """Return the penalised minimum, the iterations taken, and whether it was reached."""
+        from scipy.optimize import minimize  # half a second; before the limit, which holds for what is loaded
 
         def objective(flat: Flat) -> tuple[float, Flat]:
             mapped = torch.from_numpy(flat).reshape(start.shape)

@@ -29,9 +29,8 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit, logit, stdtrit
 from scipy.stats import rankdata
-from scipy.stats import t as student
 from torch import Tensor, nn
 
 from suture.common.errors import DataError, ShapeError
@@ -404,7 +403,7 @@ def _interval(
     values: Floats, errors: Floats, images: int, measure: str, ones: NDArray[np.int_], rows: int
 ) -> tuple[Floats, Floats]:
     """Return the ends: by Fisher's transform, or in log odds, where all agree as far as so many can tell."""
-    half = student.ppf(0.975, images - 1) * errors
+    half = stdtrit(images - 1, 0.975) * errors
     with np.errstate(divide="ignore", invalid="ignore"):
         if measure == "correlation":
             room = 1 - values**2

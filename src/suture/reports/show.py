@@ -32,11 +32,12 @@ def plot(
     ``DataError`` if nothing suits the table.
     """
     from suture.reports.figures import curve as curves
+    from suture.reports.figures import maps
     from suture.reports.figures import matrix as matrices
 
     table = _table(source)
     if "index" in table and "stitched" not in table:
-        return matrices.similarities(table)
+        return maps.similarities(table)
     if similarities is not None:
         check_similarities(similarities)
     reading = read_table(table, score, margin)

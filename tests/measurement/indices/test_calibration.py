@@ -44,7 +44,7 @@ def test_sums_under_permutations_are_those_of_a_loop(images, positions, blocks, 
     np.testing.assert_allclose(got[0], [[(a * b).sum() for b in columns] for a in rows], rtol=0, atol=1e-9)
 
 
-@each("method", [method for method in VARIANTS if not getattr(method, "reverse", False)])  # permutes the other layer
+@each("method", [one for one in VARIANTS if not getattr(one, "reverse", False)], few=4)  # permutes the other layer
 def test_what_is_permuted_is_the_index_of_images_in_another_order(method):
     """The mean over all permutations is that over many random ones, and the true order gives the value."""
     x, y = layers(40, 7, 9, seed=3)
@@ -106,6 +106,7 @@ def test_what_is_high_of_independent_gaussian_layers_is_chance():
         assert float(found.low) < 0 < float(found.high)
 
 
+@pytest.mark.slow
 @each("method", [DEBIASED, indices.mutual_knn])
 def test_five_percent_of_null_pairs_and_of_null_tables_are_called_linked(method):
     """The 99.9 % binomial interval holds 5 %; of every index, over 2,000 pairs, in ``benchmarks/calibration.py``."""

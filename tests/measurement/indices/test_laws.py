@@ -15,7 +15,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.metrics import r2_score
 from variants import BY_NAME, VARIANTS, layers, seeded
 
-from loops import each
+from loops import each, examples
 from suture.common.errors import DataError
 from suture.measurement import indices
 from suture.measurement.indices import base, bases, grams
@@ -57,7 +57,7 @@ def exact_neighbours(x: torch.Tensor, k: int) -> list[set[int]]:
 
 
 @every
-@each("features", [(12, 9), (200, 150)])
+@each("features", [(12, 9), (200, 150)], few=1)
 def test_it_keeps_its_value_under_the_changes_it_declares(method, features):
     x, y = layers(60, *features)
     value = method(x, y)
@@ -97,7 +97,7 @@ def test_the_order_of_samples_and_of_layers(method):
 
 
 @given(st.integers(2, 14), st.integers(1, 30), st.integers(1, 30), st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_it_keeps_its_bounds(n, p, q, seed):
     x, y = seeded(n, p, seed=seed), seeded(n, q, seed=seed + 100)
     for method in VARIANTS:
@@ -220,8 +220,8 @@ def test_if_most_samples_are_the_same_the_gaussian_kernel_says_which_however_nea
 
 
 @every
-@each("dtype", [torch.float32, torch.float64])
-@each("features", [(12, 9), (100, 90)])
+@each("dtype", [torch.float32, torch.float64], few=1)
+@each("features", [(12, 9), (100, 90)], few=1)
 def test_small_and_large_values_are_like_others(method, dtype, features):
     """Of several batches, too, whose largest values differ; to the bit if nothing is rounded."""
     x, y = (of.to(dtype) for of in layers(240, *features))

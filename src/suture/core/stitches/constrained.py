@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast, final
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
@@ -57,6 +56,8 @@ class Assigned(nn.Module):
     def forward(self, scores: Tensor) -> Tensor:
         """Return the permutation matrix (D, D) of the scores (D, D)."""
         with torch.no_grad():
+            from scipy.optimize import linear_sum_assignment  # which takes half a second to load
+
             rows, columns = linear_sum_assignment(scores.detach().double().cpu().numpy(), maximize=True)
             hard = torch.zeros_like(scores)
             hard[torch.as_tensor(rows), torch.as_tensor(columns)] = 1

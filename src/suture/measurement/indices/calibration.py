@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import t as student
+from scipy.special import stdtrit
 from torch import Tensor
 
 from suture.common.seeds import generator
@@ -75,7 +75,7 @@ def calibrate(null: Null, best: float, distance: bool) -> Calibration:
     striking = -striking if distance else striking
     highest = striking.nan_to_num(-torch.inf).flatten(1).amax(1)
     p = (highest[:, None, None] >= striking[0] - 1e-9).double().mean(0)  # ties of rounding count
-    half = float(student.ppf(0.975, null.freedom)) * null.errors
+    half = float(stdtrit(null.freedom, 0.975)) * null.errors
     ends = torch.stack([scaled(values - half), scaled(values + half)])
     return Calibration(
         chance,

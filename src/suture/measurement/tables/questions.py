@@ -34,8 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, unpack
 from suture.measurement.tables.by_depth import Mask, Numbers
@@ -210,8 +209,8 @@ def _level(of: Estimates, margin: float, free: Numbers, above: bool | None = Non
     few = np.where(known, free, 1.0)
     level = np.where(
         known,
-        2 * student.sf(reach * student.ppf(1 - LEVEL / 2, few), few),
-        2 * norm.sf(reach * norm.ppf(1 - LEVEL / 2)),
+        2 * stdtr(few, -reach * stdtrit(few, 1 - LEVEL / 2)),
+        2 * ndtr(-reach * ndtri(1 - LEVEL / 2)),
     )
     level = np.where(half == 0, np.where(of.value == margin, 1.0, 0.0), level)
     return level if above is None else np.where(over == above, level, np.where(np.isnan(of.value), np.nan, 1.0))
@@ -280,7 +279,7 @@ def agreement(outcomes: Outcomes) -> Agreement | None:
             up, down = (_kappa(shares + s, 0, other) - _kappa(shares + s, 1, 2) for s in (step, -step))
             slope[i] = (up - down) / 2e-6
         spread = float(np.sqrt(max(shares @ slope**2 - (shares @ slope) ** 2, 0.0) / n))
-        reach = float(norm.ppf(1 - LEVEL / 2)) * spread
+        reach = float(ndtri(1 - LEVEL / 2)) * spread
         differences.append((value, value - reach, value + reach))
     return Agreement(base, *differences)
 

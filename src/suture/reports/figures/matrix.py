@@ -12,11 +12,9 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import EllipseCollection
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -25,7 +23,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
+from suture.measurement.tables.by_depth import Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, places_of, staircase
 from suture.measurement.tables.questions import CLOSE, NO, YES
@@ -33,113 +31,35 @@ from suture.measurement.tables.read import Reading
 from suture.measurement.tables.say import asked, headline, name_question, say_mark
 from suture.measurement.tables.table import say_quick
 from suture.reports import arrange
-from suture.reports.charts import OPEN, SIMILARITY, Chart, scale_of
+from suture.reports.charts import OPEN, scale_of
+from suture.reports.figures.cells import (
+    COLOURS,
+    DIAGONAL,
+    FAILED,
+    LONGEST,
+    MISSING,
+    ON_PAGE,
+    TALLEST,
+    draw_cells,
+    ink_on,
+    slot,
+    write_cells,
+    write_text,
+)
 from suture.reports.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled, tell
 from suture.reports.figures.verdict import head
 from suture.reports.style import LETTERS, name_of, place_of, shortened, with_minus
 
-COLOURS = "viridis"
-MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
-FAILED: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": "#D55E00", "hatch": "xxxx", "linewidth": 0}
-_MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are drawn as pixels, which open faster
-ON_PAGE = 5.8  #: points: the smallest letters on a page, which are at least 9 pixels high there
-_RING = 0.14  #: the width of the ring in a cell that had not converged, in the cell's width
 _GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their width
-_CELL, _TALLEST, _NARROWEST = 0.42, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
+_CELL, _NARROWEST = 0.42, 0.9  #: inches: the largest cell, and the narrowest panel
 _LARGE = 0.6  #: inches: the largest cell of what a page shows first
 _LINE = 0.3  #: inches: a line of means by depth
 _VERDICT, _DEPTH = "verdict", "depth"  #: the panel of marks, and that of means by depth
 _LATE = [(-1, 1), (1, -1), (-1, -1)]  #: a mark: the half of a matrix below its line
 _EARLY = [(-1, 1), (1, -1), (1, 1)]  #: and above it
 _LETTER = 0.57  #: the width of a letter of a name, in its size
-_LONGEST = 24  #: letters of a name, after which its middle is left out
 _NETWORK = LETTERS  #: points: the names of networks
 _LEAST = 6.5  #: points: a title, or the name of an axis, that would else lack a part
-_DIAGONAL: dict[str, Any] = {"color": "white", "solid_joinstyle": "miter"}
-
-
-# --- cells ------------------------------------------------------------------------------------------------------------
-
-
-def draw_cells(
-    axes: Axes,
-    values: Numbers,
-    colours: ScalarMappable,
-    failed: Mask | None = None,
-    open_: Mask | None = None,
-) -> None:
-    """Draw cells, the first row on top; missing and failed cells are hatched.
-
-    A cell whose fit had not converged has a ring at the upper right.
-    """
-    rows, columns = values.shape
-    axes.pcolormesh(
-        np.ma.masked_invalid(values),
-        cmap=colours.get_cmap(),
-        norm=colours.norm,  # type: ignore[arg-type]  # the stubs of matplotlib name a base class here
-        edgecolors="face",
-        linewidth=0.1,  # without it, viewers of PDF show white hairlines between cells
-        rasterized=values.size > _MOST_CELLS,
-    )
-    axes.set(xlim=(0, columns), ylim=(rows, 0), xticks=[], yticks=[])
-    axes.tick_params(length=0, pad=1.5)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    for i, j in np.argwhere(np.isnan(values)):
-        axes.add_patch(Rectangle((j, i), 1, 1, **(FAILED if failed is not None and failed[i, j] else MISSING)))
-    rings = np.argwhere(np.isfinite(values) & (open_ if open_ is not None else False))
-    if len(rings):
-        axes.add_collection(
-            EllipseCollection(
-                *([_RING] * len(rings), [_RING] * len(rings), [0.0] * len(rings)),
-                units="x",  # of a cell's width, round whatever its height
-                offsets=[(j + 0.86, i + 0.16) for i, j in rings.tolist()],
-                offset_transform=axes.transData,
-                facecolor="none",
-                edgecolor=[_ink_on(colours, float(values[i, j])) for i, j in rings],
-                linewidth=0.4,
-            )
-        )
-
-
-def write_cells(
-    axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str], for_page: bool = False
-) -> None:
-    """Write the values into their cells if they have room, unusually long ones in smaller letters.
-
-    The axes must have been laid out. No number is too small to be read on a page.
-    """
-    box, point = axes.get_window_extent(), 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
-    width, height = point * box.width / values.shape[1], point * box.height / values.shape[0]
-    texts = {(i, j): written(float(values[i, j])) for i, j in np.argwhere(np.isfinite(values)).tolist()}
-    lengths = sorted(map(len, texts.values())) or [1]
-
-    def size(letters: int) -> float:
-        return float(min(LETTERS, 0.75 * height, 1.3 * width / max(letters, 2)))
-
-    usual, least = (ON_PAGE, ON_PAGE) if for_page else (SMALLEST, 0.7 * SMALLEST)
-    if size(lengths[len(lengths) // 2]) < usual or size(lengths[-1]) < least:
-        return
-    for (i, j), text in texts.items():
-        ink = _ink_on(colours, float(values[i, j]))
-        _text(axes, j + 0.5, i + 0.5, text, size(len(text)), ink)
-
-
-def _text(axes: Axes, x: float, y: float, text: str, size: float, ink: str, **how: Any) -> None:
-    axes.text(x, y, text, size=size, color=ink, ha="center", va="center_baseline", in_layout=False, **how)
-
-
-def _ink_on(colours: ScalarMappable, value: float) -> str:
-    """Return black or white, whichever contrasts more with the colour of a value."""
-    colour: Numbers = np.asarray(colours.to_rgba(np.array([value])))[0, :3]
-    return "black" if float(colour**2.2 @ [0.2126, 0.7152, 0.0722]) > 0.18 else "white"  # luminance, as WCAG has it
-
-
-def slot(axes: Axes) -> tuple[float, float]:
-    """Return the inches that the layout leaves axes, across and down."""
-    part, place = axes.figure, axes.get_position(original=True)
-    inches = part.bbox.width / part.dpi, part.bbox.height / part.dpi
-    return place.width * inches[0], place.height * inches[1]
 
 
 # --- all kinds of trial -----------------------------------------------------------------------------------------------
@@ -183,7 +103,7 @@ def _matrix(reading: Reading, for_page: bool, controls: bool = False) -> Figure:
             page.figure.draw_without_rendering()
             wide, tall = slot(page.panels[0])
             cell = min(largest, wide / across)
-            panel = max(across * cell, _NARROWEST), down * max(min(cell, _TALLEST / down), min(0.14, 0.7 / down))
+            panel = max(across * cell, _NARROWEST), down * max(min(cell, TALLEST / down), min(0.14, 0.7 / down))
             width += per_row * (panel[0] - wide)
             height += page.rows * (panel[1] - tall)
         for write in page.numbers:
@@ -422,7 +342,7 @@ class _Page:
                     line(block.start, color="white", linewidth=min(max(0.25 * cell, 0.8), 2.0))
         for sender, receiver in product(senders, receivers):
             thick = min(max(7.2 * self.cell[0], 0.35), 0.9)
-            axes.add_line(Line2D(*staircase(sender, receiver), linewidth=thick, **_DIAGONAL))
+            axes.add_line(Line2D(*staircase(sender, receiver), linewidth=thick, **DIAGONAL))
 
     def _alone(self, axes: Axes, blocks: tuple[Block, ...], values: Numbers, upright: bool) -> None:
         """Draw a strip of networks alone: along the rows if it is upright, else along the columns."""
@@ -437,7 +357,7 @@ class _Page:
                 middle = (block.start + block.stop) / 2
                 x, y = (0.5, middle) if upright else (middle, 0.5)
                 turned = 90 * (upright and len(text) > 2)
-                _text(axes, x, y, text, points, _ink_on(self.colours, value), rotation=turned)
+                write_text(axes, x, y, text, points, ink_on(self.colours, value), rotation=turned)
             corner = (0, block.start) if upright else (block.start, 0)
             written = self.drawn.chart.measures[0].written(float(value), unit=True) or "not measured"
             size = (1, len(block.cuts)) if upright else (len(block.cuts), 1)
@@ -450,7 +370,7 @@ class _Page:
         step = ceil(SMALLEST / (72 * cell))
         cuts = [(block.start + i + 0.5, name) for block in blocks for i, name in enumerate(block.cuts)]
         named = cuts[::step] if step == 1 or self.shown.single else []
-        names = [shortened(name, _LONGEST) for _, name in named]
+        names = [shortened(name, LONGEST) for _, name in named]
         long = max(6.5, 72 / (_LETTER * max(map(len, names), default=1)))  # an inch, or cells would be small for it
         size = min(LETTERS, long, max(SMALLEST, 61 * cell))
         axis.set_ticks([place for place, _ in named], names, fontsize=size, parse_math=False)
@@ -462,7 +382,7 @@ class _Page:
             along = fit or (upright and bool(named))
             room = max(map(len, names), default=0) * size * _LETTER + 5  # points
             texts = [
-                shortened(block.name, max(4, int(letter)) if along else _LONGEST)
+                shortened(block.name, max(4, int(letter)) if along else LONGEST)
                 for block, letter in zip(blocks, letters, strict=True)
             ]
             for block, text in zip(blocks, texts, strict=True):
@@ -493,7 +413,7 @@ class _Page:
         """Explain lines and hatches in the legend."""
         entries: list[tuple[Artist, str]] = []
         outline = [withStroke(linewidth=2.4, foreground="#888888")]  # white as it is drawn, on a white page
-        step = Line2D([], [], linewidth=1.0, path_effects=outline, **_DIAGONAL)
+        step = Line2D([], [], linewidth=1.0, path_effects=outline, **DIAGONAL)
         entries.append((step, "below the line: sender cut at least as deep (late → early)"))
         for mark, half in ((_LATE, "below"), (_EARLY, "above")) if self.means else ():
             entries.append(
@@ -546,137 +466,3 @@ def _stages(block: Block) -> Iterator[int]:
 def _fitting(room: float, size: float, *texts: str) -> str:
     """Return the first of the texts that fits into ``room`` inches, else the last."""
     return next((text for text in texts if len(text) * size * _LETTER / 72 <= room), texts[-1])
-
-
-# --- charts of matrices -----------------------------------------------------------------------------------------------
-
-
-def similarities(found: pd.DataFrame) -> Figure:
-    """Draw every index of a table of ``compare`` as a heat map.
-
-    Calibrated values, 0 by chance and 1 for layers that are the same, or plain ones if the table has no others, with
-    the scale turned round for a distance, so that bright is alike. Layers that were not compared are hatched. Raises
-    ``DataError`` if the table is none, or has several networks.
-    """
-    return similarities_of(arrange.similarity(found))
-
-
-def similarities_of(chart: Chart, for_page: bool = False) -> Figure:
-    """Draw a heat map for each of a chart's indices."""
-    per_row = min(3, len(chart.measures))
-    with styled():
-        width = min(WIDTH, 1.6 + per_row * (0.55 + 0.3 * len(chart.columns)))
-        figure = Picture(figsize=(width, guess_height(chart, per_row, width)), layout="constrained")
-        maps = Maps(figure, chart, per_row)
-        for _ in range(2):  # bars take more width on a taller page
-            figure.draw_without_rendering()
-            figure.set_figheight(figure.get_figheight() + maps.missing_height())
-        figure.draw_without_rendering()
-        maps.write(for_page)
-    return figure
-
-
-def guess_height(chart: Chart, per_row: int, width: float) -> float:
-    """Return about the inches that heat maps take, before they are laid out."""
-    count = sum(len(measure.panels) for measure in chart.measures)
-    return ceil(count / per_row) * (
-        0.65 * width / per_row * min(len(chart.rows) / max(len(chart.columns), 1), 2.0) + 0.9
-    )
-
-
-class Maps:
-    """Every measure and line of a chart as a heat map; measures have scales of their own, lines of one share it."""
-
-    def __init__(self, part: Any, chart: Chart, per_row: int) -> None:
-        shown = [(measure, line) for measure in chart.measures for line in measure.panels]
-        own = chart.measures[0].show == SIMILARITY
-        alike = len({(measure.scale(), measure.bright) for measure in chart.measures}) == 1
-        grid = part.subplots(ceil(len(shown) / per_row), per_row, squeeze=False)
-        self.rows, self.per_row = grid.shape
-        self.drawn: list[tuple[Axes, Numbers, ScalarMappable]] = []
-        maps = [line.value.reshape(len(chart.rows), len(chart.columns)) for _, line in shown]
-        shared = all(there.any(1).all() and there.any(0).all() for there in map(np.isfinite, maps))
-        for axes in grid.flat[len(shown) :]:
-            axes.set_visible(False)
-        for i, (axes, (measure, line)) in enumerate(zip(grid.flat, shown, strict=False)):
-            low, high, powers = measure.scale()
-            norm = LogNorm(low, high) if powers else Normalize(low, high)
-            colours = ScalarMappable(norm, COLOURS + "_r" * (measure.bright == "low"))
-            name = measure.of.replace(" (", "\n(", 1) if own else shortened(line.name, 60)  # bars stand between titles
-            axes.set_title(name, size=LETTERS, pad=3, wrap=True, parse_math=False)
-            said = np.array([f"{chart.place(j)}: {measure.say(line, j)}" for j in range(maps[i].size)])
-            self._map(axes, maps[i], line.is_open.reshape(maps[i].shape), said.reshape(maps[i].shape), colours, chart)
-            first, last = i % per_row == 0, i + per_row >= len(shown)
-            if first:
-                axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=LETTERS, parse_math=False)
-            if last:
-                axes.set_xlabel(f"{chart.axes[0]} (input at the left)", size=LETTERS, parse_math=False)
-            if shared:  # maps of the same cuts name them at the left and below, and are larger for it
-                axes.tick_params(labelleft=first, labelbottom=last)
-            if own and not alike:
-                bar = part.colorbar(colours, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
-            elif i == len(shown) - 1:
-                bar = part.colorbar(colours, ax=list(grid.flat), pad=0.02, shrink=0.9, aspect=22 * self.rows)
-                bar.set_label("index" if own else measure.label, size=LETTERS, parse_math=False)
-            else:
-                continue
-            bar.outline.set_visible(False)
-            bar.ax.tick_params(length=2, pad=1.5, labelsize=LETTERS)
-
-    def _map(
-        self,
-        axes: Axes,
-        values: Numbers,
-        open_: Mask,
-        said: "np.ndarray[Any, Any]",
-        colours: ScalarMappable,
-        chart: Chart,
-    ) -> None:
-        """Draw a heat map of the cuts that it has among those of all."""
-        there = np.isfinite(values)
-        if not there.any():
-            axes.set(xticks=[], yticks=[], facecolor=MISSING["facecolor"])
-            middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-            axes.text(0.5, 0.5, "not measured", color="0.4", size=LETTERS, **middle)
-            return
-        down, across = there.any(1), there.any(0)
-        values = values[down][:, across]
-        draw_cells(axes, values, colours, None, open_[down][:, across])
-        corners = [(j, i) for i in range(values.shape[0]) for j in range(values.shape[1])]
-        tell(axes, corners, said[down][:, across].ravel().tolist(), (1, 1))
-        axes.set_box_aspect(min(max(values.shape[0] / values.shape[1], 0.25), 2.0))
-        rows, columns = (
-            [shortened(name, _LONGEST) for name in np.array(names)[kept]]
-            for names, kept in ((chart.rows, down), (chart.columns, across))
-        )
-        size = min(LETTERS, max(SMALLEST, 0.85 * 72 * 5 / (self.per_row * len(columns))))
-        axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=90, fontsize=size, parse_math=False)
-        axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=size, parse_math=False)
-        for sender, receiver in product(chart.senders, chart.receivers):
-            ends = (
-                Block("", tuple(names), block.depths[kept], 0)
-                for names, block, kept in ((rows, sender, down), (columns, receiver, across))
-            )
-            x, y = staircase(*ends)
-            axes.plot(x[:-1], y[:-1], linewidth=1.0, **_DIAGONAL)
-        self.drawn.append((axes, values, colours))
-
-    def missing_height(self) -> float:
-        """Return the inches that the page lacks, or has too many, for cells that are square, once it is laid out."""
-        lacking = [
-            min(slot(axes)[0] * values.shape[0] / values.shape[1], _TALLEST) - slot(axes)[1]
-            for axes, values, _ in self.drawn
-        ]
-        return float(self.rows * max(lacking, default=0.0))
-
-    def write(self, for_page: bool = False) -> None:
-        """Write the numbers into the cells, once the page is laid out."""
-        for axes, values, colours in self.drawn:
-            percent = colours.get_clim() == (0, 100)
-            write_cells(
-                axes,
-                values,
-                colours,
-                lambda x, short=percent: with_minus(f"{x:z.{0 if short or abs(x) >= 100 else 2}f}"),  # type: ignore[misc]
-                for_page,
-            )

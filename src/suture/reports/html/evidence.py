@@ -17,6 +17,7 @@ from suture.measurement.tables.table import not_converged
 from suture.reports import arrange
 from suture.reports.charts import SIMILARITY, Chart
 from suture.reports.figures import curve as curves
+from suture.reports.figures import maps
 from suture.reports.figures import matrix as matrices
 
 _MOST = 12  #: curves that are drawn
@@ -126,7 +127,7 @@ def _matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> E
 
 
 def _similarity(chart: Chart) -> Drawn:
-    return Drawn(chart, partial(matrices.similarities_of, chart, for_page=True))
+    return Drawn(chart, partial(maps.similarities_of, chart, for_page=True))
 
 
 def _localised(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Evidence:
