@@ -39,7 +39,7 @@ import suture
 from suture import controls, fits, tasks
 from suture.measurement.tables import table as tables
 from suture.measurement.tables.by_depth import by_depth
-from suture.measurement.tables.read import read_table
+from suture.measurement.tables.read import make_reading
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as heatmaps
 from suture.reports.style import LETTERS
@@ -809,8 +809,8 @@ def save_picture(figure: Figure, path: Path) -> None:
 def draw(folder: Path) -> None:
     """Draw all tables, and write the page."""
     drawn = {
-        "curve": curves.curve(read_table(descended(read("curve")), margin=MARGIN)),
-        "matrix": heatmaps.matrix(read_table(read("matrix"))),
+        "curve": curves.curve(make_reading(descended(read("curve")), margin=MARGIN)),
+        "matrix": heatmaps.matrix(make_reading(read("matrix"))),
         "carried": draw_carried(),
     }
     for name, figure in drawn.items():

@@ -25,7 +25,7 @@ import pandas as pd
 from suture.measurement.scores.intervals import mean_interval, paired_interval
 from suture.measurement.scores.outcomes import CLASSES, Outcomes
 from suture.measurement.tables.questions import BOTH, NO, RECEIVERS, SENDERS, YES, Question
-from suture.measurement.tables.read import Reading, read_table
+from suture.measurement.tables.read import Reading, make_reading
 from suture.measurement.tables.table import COLUMNS
 
 CUTS, SAMPLES, CHANCE, MARGIN = 8, 2000, 0.1, 0.03
@@ -56,7 +56,7 @@ def simulate(random: np.random.Generator, stitched: float, untrained: float, shu
         for control, accuracy in levels.items():
             right = draw(random, hard, accuracy)
             rows.append(make_row(i, control, right, sender, receiver))
-    return read_table(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+    return make_reading(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
 
 
 def make_row(i: int, control: str, right: np.ndarray, sender: np.ndarray, receiver: np.ndarray) -> dict[str, object]:

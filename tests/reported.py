@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.matrix import arrange_matrix
-from suture.measurement.tables.read import read_table
+from suture.measurement.tables.read import make_reading
 from suture.measurement.tables.similarities import COLUMNS as SIMILARITY
 from suture.measurement.tables.table import COLUMNS
 from suture.reports.figures import curve as curves
@@ -112,17 +112,17 @@ def run_of(table: pd.DataFrame, alike: pd.DataFrame | None = None, name: str = "
 
 def read(write: Callable[..., Any], table: pd.DataFrame, score: str = "accuracy", **options: Any) -> Any:
     """Return what is written of the reading of a table."""
-    return write(read_table(table, score), **options)
+    return write(make_reading(table, score), **options)
 
 
 def curve_figure(table: pd.DataFrame, score: str | None = None, similarities: pd.DataFrame | None = None) -> Figure:
     """Return the figure of a curve."""
-    return curves.curve(read_table(table, score), similarities)
+    return curves.curve(make_reading(table, score), similarities)
 
 
 def matrix_figure(table: pd.DataFrame, score: str | None = None) -> Figure:
     """Return the figure of matrices."""
-    return matrices.matrix(read_table(table, score))
+    return matrices.matrix(make_reading(table, score))
 
 
 def on_curve(write: Callable[..., Any], table: pd.DataFrame, score: str = "accuracy", **options: Any) -> Any:

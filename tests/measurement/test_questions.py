@@ -30,7 +30,7 @@ from suture.measurement.tables.questions import (
     agreement,
     settle,
 )
-from suture.measurement.tables.read import Reading, read_table
+from suture.measurement.tables.read import Reading, make_reading
 from suture.measurement.tables.say import headlines, say_answers, say_curve, say_trouble
 from suture.measurement.tables.table import COLUMNS
 
@@ -64,7 +64,7 @@ def reading(
             rows.append(
                 cell(kind, "" if noise else "A", "B", "" if noise else cut, cut, value, **depth, **bounds | more)
             )
-    return read_table(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS), "accuracy", margin)
+    return make_reading(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS), "accuracy", margin)
 
 
 # --- 1: does it work?
@@ -131,9 +131,9 @@ def test_it_needs_the_right_pairs_if_a_stitch_of_shuffled_pairs_falls_to_guessin
     assert found.marks("pairs") == (YES, NO, CLOSE)
     (warned,) = say_trouble(found)
     assert "at middle shuffled pairs reach 50.0 % (guessing: 10.0 %)" in warned
-    unknown = read_table(found.table.drop(columns="chance"))
+    unknown = make_reading(found.table.drop(columns="chance"))
     assert unknown.marks("pairs") == (UNASKED,) * 3
-    assert read_table(unknown.table, chance=0.5).marks("pairs")[1] == YES
+    assert make_reading(unknown.table, chance=0.5).marks("pairs")[1] == YES
 
 
 # --- 5: whose mistakes?
@@ -224,8 +224,8 @@ def test_a_mark_of_few_seeds_counts_by_the_t_distribution() -> None:
     rows = [reading(0.95 - gap, controls={}).table.assign(seed=seed) for seed, gap in enumerate((0.0, 0.001, 0.002))]
     table = pd.concat(rows, ignore_index=True)
     table["trial"] = table["trial"] + table["seed"].astype(str)
-    (found,) = read_table(table).answered
-    (pair,) = read_table(table).pairs
+    (found,) = make_reading(table).answered
+    (pair,) = make_reading(table).pairs
     assert pair.plain["interval"].iloc[0].startswith("t over stitch seeds")
     low, high = pair.penalties().low[0], pair.penalties().high[0]
     assert (found["works"].surely[0] < 0.05) == (high < 3)
@@ -313,21 +313,21 @@ def test_the_headlines(found: Reading, said: list[str]) -> None:
 def test_several_pairs_are_counted_together() -> None:
     table = reading(0.945, 0.80, 0.92).table
     both = pd.concat([table, table.assign(receiver="C", trial=table["trial"] + "C")], ignore_index=True)
-    first, second = headlines(read_table(both))
+    first, second = headlines(make_reading(both))
     assert first.startswith("One network works in another at 2 of 6 cuts, at most 1.5 points worse than the receiver; ")
     assert second == "At both cuts it needs the training of both."
 
 
 def test_a_score_without_a_margin_is_not_judged() -> None:
     table = reading(0.945).table.assign(score="loss", unit="nats")
-    found = read_table(table)
+    found = make_reading(table)
     assert not found.is_judged
     assert say_curve(found)[-1] == "Nothing is judged without a margin in nats: give one."
     without = reading(0.945).table.assign(score="R²", unit="raw")
-    assert say_curve(read_table(without))[-1] == "Nothing is judged without a margin in R²: give one."
-    judged = read_table(reading(0.80).table.assign(score="R²", unit="raw"), margin=0.1)
+    assert say_curve(make_reading(without))[-1] == "Nothing is judged without a margin in R²: give one."
+    judged = make_reading(reading(0.80).table.assign(score="R²", unit="raw"), margin=0.1)
     assert "in R² worse" in headlines(judged)[0]
-    assert headlines(read_table(table, margin=30))
+    assert headlines(make_reading(table, margin=30))
 
 
 values = st.floats(0.02, 0.98)

@@ -30,7 +30,7 @@ from reported import (
 )
 from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares, Random
-from suture.measurement.tables.read import read_scores, read_table
+from suture.measurement.tables.read import make_reading, read_scores
 from suture.measurement.tables.say import asked, say_curve, say_mark
 from suture.reports import arrange as arranged
 from suture.reports.charts import OPEN, Grid, Line, Measure
@@ -86,7 +86,7 @@ def line(measure: Measure, kind: str) -> Line:
 
 def test_a_curve_is_charted_as_it_was_measured() -> None:
     table = curve_table()
-    score, penalty = arranged.curve(read_table(table)).measures
+    score, penalty = arranged.curve(make_reading(table)).measures
     assert [score.show, score.of, score.unit] == ["Score", "accuracy", "%"]
     assert [penalty.show, penalty.unit] == ["Penalty", "pp"]
     assert [one.kind for one in score.lines] == ["", "itself", *CONTROLS, "clustered noise"]
@@ -100,7 +100,7 @@ def test_a_curve_is_charted_as_it_was_measured() -> None:
 
 def test_a_matrix_is_charted_as_it_was_measured() -> None:
     table = matrix_table()
-    chart = arranged.matrix(read_table(table))
+    chart = arranged.matrix(make_reading(table))
     for shown, column, scale in zip(chart.measures, ("stitched", "penalty"), (100, 1), strict=True):
         for one in shown.lines:
             rows = table[table["control"] == one.kind]  # in the order of the cells
@@ -113,8 +113,8 @@ def test_a_matrix_is_charted_as_it_was_measured() -> None:
 def test_indices_lie_at_their_seams() -> None:
     alike = similarities()
     charts = [
-        arranged.curve(read_table(curve_table()), alike),
-        arranged.matrix(read_table(matrix_table()), alike),
+        arranged.curve(make_reading(curve_table()), alike),
+        arranged.matrix(make_reading(matrix_table()), alike),
         arranged.similarity(alike),
     ]
     for index in ("linear_cka", "procrustes_angle"):
@@ -136,7 +136,7 @@ def titles(page: str) -> list[str]:
 
 def test_every_mark_says_what_is_charted(curve: str, matrix: str) -> None:
     """Of a curve twice, since it is drawn for a phone, too."""
-    chart = arranged.curve(read_table(curve_table()), similarities())
+    chart = arranged.curve(make_reading(curve_table()), similarities())
     score, penalty, *indices = chart.measures
     said = [
         f"{place}, {one.name}: {measure.say(one, i)}"
@@ -149,7 +149,7 @@ def test_every_mark_says_what_is_charted(curve: str, matrix: str) -> None:
     cells = [f"{alike.place(i)}: {m.say(m.lines[0], i)}" for m in alike.measures for i in range(len(CUTS) ** 2)]
     assert Counter(titles(curve)) == Counter([*said, *said, *cells])
 
-    chart = arranged.matrix(read_table(matrix_table()))
+    chart = arranged.matrix(make_reading(matrix_table()))
     score, penalty = chart.measures
     wanted = {
         f"{f'{one.name}, ' if one.kind else ''}{chart.columns[i] if one.strip else chart.place(i)}: "
@@ -218,7 +218,7 @@ def test_the_tables_say_what_the_screen_says(curve: str) -> None:
 def test_the_verdict_and_what_must_not_be_concluded_are_those_of_explain(curve: str) -> None:
     said = Read(curve).text
     explained = __import__("suture").explain(curve_table(), similarities())
-    reading = read_table(curve_table())
+    reading = make_reading(curve_table())
     marks = re.search(r'<table class="strip">.*?</table>', curve, re.DOTALL)
     assert marks is not None
     shown = re.findall(r'title="(.*?): (.*?)"', marks[0])
@@ -248,7 +248,7 @@ def test_failures_are_shown_with_their_reasons() -> None:
     assert "1 of 28 trials failed" in Read(content).text
     assert "FitError: &lt;b&gt;nan&lt;/b&gt;" in content
     assert "<td>failed</td>" in content
-    shuffled = line(arranged.curve(read_table(failing(table, which))).measures[0], "shuffled pairs")
+    shuffled = line(arranged.curve(make_reading(failing(table, which))).measures[0], "shuffled pairs")
     assert shuffled.failed.tolist() == [False, True, False, False]
     assert np.isnan(shuffled.value[1])
 
@@ -404,7 +404,7 @@ def test_several_curves_and_what_is_neither(tmp_path: Path) -> None:
 
 def test_other_units_and_scores_are_drawn_as_they_are() -> None:
     table = curve_table(score="loss", unit="nats")
-    chart = arranged.curve(read_table(table))
+    chart = arranged.curve(make_reading(table))
     assert [measure.unit for measure in chart.measures] == ["nats", "nats"]
     assert chart.measures[0].lines[0].value == pytest.approx(list(table[table["control"] == ""]["stitched"]))
 

@@ -13,7 +13,7 @@ from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.in_short import in_short
-from suture.measurement.tables.read import read_table
+from suture.measurement.tables.read import make_reading
 from suture.measurement.tables.say import headlines
 from suture.reports.show import plot, report
 from trained import few_digits, hybrids
@@ -48,7 +48,7 @@ def test_a_figure_shows_itself_in_a_notebook(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_report_of_a_table_and_of_two(tmp_path: Path) -> None:
     page = report(curve_table(), tmp_path / "deep" / "ab.html").read_text(encoding="utf-8")
-    assert f'<h1 dir="auto">{headlines(read_table(curve_table()))[0]}</h1>' in page
+    assert f'<h1 dir="auto">{headlines(make_reading(curve_table()))[0]}</h1>' in page
     assert "How to repeat" in page
     both = report(curve_table(), tmp_path / "two.html", curve_table(seed=1)).read_text(encoding="utf-8")
     assert "two and other compared" in both

@@ -107,7 +107,7 @@ def compare(chosen: Namespace) -> int:
     files_of_arrays = _find_files(chosen)
     from suture.measurement.compare import beside, compare
     from suture.measurement.tables import table as tables
-    from suture.measurement.tables.read import read_table
+    from suture.measurement.tables.read import make_reading
     from suture.reports.figures import curve as figures
     from suture.reports.figures import maps
     from suture.reports.terminal import matrix as grids
@@ -135,7 +135,7 @@ def compare(chosen: Namespace) -> int:
         joined = beside(measured, found)
         if folder is not None:
             files += [tables.save(joined, folder / "beside.parquet")]
-            if (reading := read_table(measured)).kind == "curve":
+            if (reading := make_reading(measured)).kind == "curve":
                 files += figures.save(figures.curve(reading, found), folder / "beside")
     parts: output.Parts = [[grids.similarity_heading(found)], [*grids.similarity_tables(found, output.width())]]
     return output.hand_over(chosen, found, files, parts)

@@ -108,11 +108,11 @@ def width() -> int:
 
 def curve_parts(table: Any, score: str | None = None) -> Parts:
     """Return the printed parts of a curve. Raises ``DataError`` if the table is not a curve."""
-    from suture.measurement.tables.read import read_table
+    from suture.measurement.tables.read import make_reading
     from suture.measurement.tables.say import say_curve
     from suture.reports.terminal import curve as screen
 
-    reading = read_table(table, score)
+    reading = make_reading(table, score)
     tables = [screen.curve_table(reading.curve, width()), *screen.answers_table(reading, width())]
     return [[screen.curve_heading(reading.curve)], tables, ["\n".join(say_curve(reading))]]
 
@@ -147,11 +147,11 @@ def trait_parts(found: Any) -> Parts:
 
 def matrix_parts(table: Any, score: str | None = None) -> Parts:
     """Return the printed parts of matrices, with their summary by depth. Raises ``DataError`` if there is no matrix."""
-    from suture.measurement.tables.read import read_table
+    from suture.measurement.tables.read import make_reading
     from suture.measurement.tables.say import say_matrix
     from suture.reports.terminal import matrix as grids
 
-    reading = read_table(table, score)
+    reading = make_reading(table, score)
     shown = reading.matrix
     return [
         [grids.matrix_heading(shown)],
@@ -163,12 +163,12 @@ def matrix_parts(table: Any, score: str | None = None) -> Parts:
 
 def finish_curve(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print the table of a curve, draw its figure, report failures, and return the exit code."""
-    from suture.measurement.tables.read import read_table
+    from suture.measurement.tables.read import make_reading
     from suture.reports.figures import curve as figures
 
     files = [] if folder is None else [folder / "table.parquet"]
     if folder is not None and (table["status"] == "ok").any():
-        files += figures.save(figures.curve(read_table(table)), folder / "curve")
+        files += figures.save(figures.curve(make_reading(table)), folder / "curve")
     return hand_over(chosen, table, files, curve_parts(table))
 
 
@@ -176,7 +176,7 @@ def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print matrices and their summary by depth, draw their figure, report failures, and return the exit code."""
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.by_depth import by_depth
-    from suture.measurement.tables.read import read_table
+    from suture.measurement.tables.read import make_reading
     from suture.reports.figures import curve as figures
     from suture.reports.figures import matrix as heatmaps
 
@@ -185,7 +185,7 @@ def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
     if folder is not None:
         files += [folder / "table.parquet", tables.save(summary, folder / "depth.parquet")]
         if (table["status"] == "ok").any():
-            files += figures.save(heatmaps.matrix(read_table(table)), folder / "matrix")
+            files += figures.save(heatmaps.matrix(make_reading(table)), folder / "matrix")
     return hand_over(chosen, table, files, matrix_parts(table), {"by_depth": records(summary)})
 
 

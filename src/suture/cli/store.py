@@ -77,12 +77,12 @@ def table(chosen: Namespace) -> int:
 def _parts(table: Any, command: str | None) -> output.Parts:
     """Return the table as the command that made it shows it."""
     from suture.measurement.tables.onset import onset
-    from suture.measurement.tables.read import read_table, trait_of
+    from suture.measurement.tables.read import make_reading, trait_of
     from suture.measurement.tables.table import main_score
     from suture.reports.terminal import store as stores
 
     by_matrix = command is not None and "matrix" in shlex.split(command)[1:2]  # also of one seam
-    view = "matrix" if by_matrix else read_table(table).kind
+    view = "matrix" if by_matrix else make_reading(table).kind
     try:
         if view == "trait":
             return output.trait_parts(onset(table, *trait_of(table)))

@@ -7,7 +7,7 @@ import pandas as pd
 
 from suture.common.errors import DataError, SutureError
 from suture.common.validation import check_kind
-from suture.measurement.tables.read import read_table, trait_of
+from suture.measurement.tables.read import make_reading, trait_of
 from suture.measurement.tables.similarities import check_similarities
 from suture.reports.export import read_tables
 from suture.reports.html import Run, read, render
@@ -40,7 +40,7 @@ def plot(
         return maps.similarities(table)
     if similarities is not None:
         check_similarities(similarities)
-    reading = read_table(table, score, margin)
+    reading = make_reading(table, score, margin)
     if similarities is None and reading.kind == "matrix":
         return matrices.matrix(reading)
     if similarities is None and reading.kind == "trait" and score is None:

@@ -24,7 +24,7 @@ from suture.measurement.tables import say
 from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import NOISE, PLAIN, Curve, Estimates
 from suture.measurement.tables.questions import NO, YES, Answered
-from suture.measurement.tables.read import Reading, read_table
+from suture.measurement.tables.read import Reading, make_reading
 from suture.measurement.tables.similarities import check_similarities
 from suture.measurement.tables.table import check_columns, never_known, told_from_own
 
@@ -106,7 +106,7 @@ def explain(
     Raises ``DataError`` if ``table`` is not a table of measurements, lacks the score or holds several measurements of
     one seam, if a margin is needed or is below 0, and if the score is a fraction and the chance is not.
     """
-    reading = read_table(table, score, margin, chance)
+    reading = make_reading(table, score, margin, chance)
     pairs = reading.pairs
     if reading.margin is None:
         unit = pairs[0].penalty_unit

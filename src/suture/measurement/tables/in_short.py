@@ -11,7 +11,7 @@ from suture.common.errors import DataError
 from suture.common.html import to_html
 from suture.measurement.tables.curve import Curve
 from suture.measurement.tables.questions import Answered
-from suture.measurement.tables.read import Reading, read_table
+from suture.measurement.tables.read import Reading, make_reading
 from suture.measurement.tables.say import asked, headline, name_question, say_gain, say_mark
 
 _MOST = 6  #: pairs of networks that are shown
@@ -32,7 +32,7 @@ def _say(table: pd.DataFrame) -> str:
 
 def _measured(table: pd.DataFrame) -> Iterator[str]:
     """Yield the HTML for each pair of networks."""
-    reading = read_table(table)
+    reading = make_reading(table)
     for line in (*reading.warnings, *say_gain(reading)):
         yield to_html((line,), ())
     said = headline(reading)

@@ -1,6 +1,6 @@
 """The one reading of a table: its kind, its pairs of networks with their controls, and their answers.
 
-``read_table`` makes the ``Reading`` from which every figure, page, screen and sentence is made, so that marks, counts
+``make_reading`` makes the ``Reading`` from which every figure, page, screen and sentence is made, so that marks, counts
 and words cannot contradict each other.
 """
 
@@ -158,7 +158,7 @@ class Reading:
         return self.are(question, mark) & self.settled[question]
 
 
-def read_table(
+def make_reading(
     table: pd.DataFrame, score: str | None = None, margin: float | None = None, chance: float | None = None
 ) -> Reading:
     """Read a table of measurements: one of its scores, the accuracy or the first if none is named.
@@ -180,7 +180,7 @@ def read_table(
 
 def read_scores(table: pd.DataFrame) -> list[Reading]:
     """Read every score of a table, the main one first."""
-    return [read_table(table, score) for score in scores_of(table)]
+    return [make_reading(table, score) for score in scores_of(table)]
 
 
 def of_rows(reading: Reading, table: pd.DataFrame) -> Reading:
