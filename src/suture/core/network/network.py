@@ -426,16 +426,18 @@ class Network:
         expected = self.expected_accuracy
         return expected.get(data.partition("[")[0]) if isinstance(expected, Mapping) else expected
 
-    def look_at(self, images: Tensor) -> None:
+    def look_at(self, images: Tensor, rows: int = LOOKED[-1] - 1) -> None:
         """Check once, on the first raw images, that the network computes the user's model in batches of any size.
 
-        Raises ``NetworkError`` if it does not.
+        No batch has more than one image above ``rows``, the most that will pass at once. Raises ``NetworkError`` if it
+        does not.
         """
         if self._is_looked_at:
             return
-        prepared = _prepared(self._prepare, images[: LOOKED[-1]], self)
+        sizes = [min(size, rows + 1) for size in LOOKED]
+        prepared = _prepared(self._prepare, images[: sizes[-1]], self)
         with undo_writes(self._model):
-            check_batches(self._model, self._run_prepared, prepared, LOOKED, self.name)
+            check_batches(self._model, self._run_prepared, prepared, sizes, self.name)
         self._is_looked_at = True
 
     def part(self, start: int, end: int) -> Frozen:
