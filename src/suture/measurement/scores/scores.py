@@ -40,7 +40,7 @@ from suture.common.errors import DataError, FitError
 from suture.common.hashing import identity, keyed_as
 from suture.common.mapped import empty, fill
 from suture.common.seeds import derive_seed, digest, drawing
-from suture.core.activations.cache import Activations
+from suture.core.activations.cache import Activations, is_finite
 from suture.core.network.network import Network
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
@@ -408,7 +408,7 @@ def compute_values(
     done = 0
     for part in outputs:
         some = slice(done, done + len(part))
-        sound.append(part.isfinite().flatten(1).all(1))
+        sound.append(torch.ones(len(part)).bool() if is_finite(part) else part.isfinite().flatten(1).all(1))
         gathered: dict[Hashable, Tensor] = {}
         for score in read:
             here = chosen[score.name]

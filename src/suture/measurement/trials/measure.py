@@ -37,7 +37,7 @@ from suture.common.mapped import ROWS, empty, fill, pieces, take
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
-from suture.core.activations.cache import CHUNK, PART, Activations, rows_at_once, run_stepwise
+from suture.core.activations.cache import CHUNK, PART, Activations, is_finite, rows_at_once, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
 from suture.core.network.network import Network, guard_frozen
 from suture.core.network.segments import Frozen
@@ -263,7 +263,7 @@ def run_stitched(
     most = max(1, PART // each // rows) * rows
     cheaply = partial(represent, by=cheap)
     for part in compute_outputs(suffix, fused, represent, len(given), cheaply, inputs, rows, most, notes):
-        if not part.isfinite().all():
+        if not is_finite(part):
             raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
         yield part
 
