@@ -19,10 +19,10 @@ from suture.core.activations.cache import Activations, Need, rows_at_once
 from suture.data.tasks import IGNORED, DenseClassification, MultiLabel, NextToken, OwnOutputs, Regression, Task
 from suture.fits import Fit, LeastSquares, Quick, TaskLoss
 from suture.measurement.scores import pooled
-from suture.measurement.scores.scores import Accuracy, Predicted, Score, compute_values
+from suture.measurement.scores.scores import Accuracy, Score, compute_values
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials import measure as measuring
-from suture.measurement.trials.measure import measure
+from suture.measurement.trials.measure import Predicted, measure
 from suture.measurement.trials.plans import curve
 from suture.runs import forecast
 

@@ -42,6 +42,7 @@ from suture.runs.timing import time_trials
 #: a convolution, with torch 2.13 for the CPU; transformers and timm add 150 MB.
 PROCESS = 650 * 10**6
 MADE = 1.5  #: times a network's weights that are held after it was made: 1.4 to 1.5 of BERT-base and ViT-B
+_ANSWERS = 3  #: samples whose outputs a network keeps from when it was made
 RECORD = 10_000  #: bytes of a trial's record on disk
 
 _LIVE = 3  #: tensors of the largest size that exist at once in a forward pass: what comes, goes, and lies between
@@ -208,7 +209,9 @@ def forecast(
 def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
     """Return the memory of trials; activations over ``disk``, the budget for them, are held in RAM."""
     networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
-    process = PROCESS + int(MADE * sum(_weight(network.whole()) for network in networks.values()))
+    weights = sum(_weight(network.whole()) for network in networks.values())
+    answers = sum(_ANSWERS * network.dtype.itemsize * prod(network.output_shape) for network in networks.values())
+    process = PROCESS + int(MADE * weights) + answers
     driver = process + sum(s.images.nbytes for s in _samples_of(trials) if not is_mapped(s.images))
     peaks = [_peak(trial, disk) for trial in trials]
     if not peaks:

@@ -46,7 +46,6 @@ from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.data.tasks import Task
 from suture.measurement.scores.intervals import Estimate, Floats, check_values, mean_interval, paired_interval
-from suture.measurement.scores.outcomes import CLASSES, steps_from
 
 UNITS = ("fraction", "nats", "bits", "raw")
 """What the values of a score may be counted in."""
@@ -326,21 +325,6 @@ class ScoreCard(Mapping[str, Estimate]):
         return f"no score {name!r}; scores here: {', '.join(map(repr, self.estimates)) or 'none'}"
 
 
-@keyed_as("Predicted")
-@final
-@dataclass(frozen=True)
-class Predicted(Score):
-    """The step from each label to the class of the largest output, as outcomes keep it; not a score for tables."""
-
-    name: ClassVar[str] = CLASSES
-    unit: ClassVar[str] = "raw"
-    higher_is_better: ClassVar[bool | None] = None
-
-    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the step ``(n,)``, int64."""
-        return torch.from_numpy(steps_from(labels, logits).astype(np.int64))
-
-
 Values = dict[str, Tensor]
 
 
@@ -495,9 +479,9 @@ def score_parent(
     scores: Sequence[Score],
     cache: Activations,
     targets: Tensor,
-    outcomes: bool = False,
+    also: Sequence[Score] = (),
 ) -> tuple[Values, ScoreCard]:
-    """Return a network's own values and scores, beside the targets; for ``outcomes`` the predicted classes as well.
+    """Return a network's own values and scores, beside the targets, and the values of some scores ``also``.
 
     They do not depend on the seam, and so are computed once for each store of activations.
     """
@@ -505,7 +489,7 @@ def score_parent(
     whose = network.fingerprint, network.device.type, samples.fingerprint
     key = digest(*whose, identity(list(scores)))
     known, cards = _PARENTS.setdefault(cache, ({}, {}))
-    read = {digest(*whose, identity(score)): score for score in (*scores, *([Predicted()] if outcomes else []))}
+    read = {digest(*whose, identity(score)): score for score in (*scores, *also)}
     if missing := {each: score for each, score in read.items() if each not in known}:
         found = compute_values([*missing.values()], outputs, samples, network.whole, targets)
         known |= {each: found[score.name] for each, score in missing.items()}

@@ -20,11 +20,11 @@ bytes (``core.activations.cache``), or of a single pass.
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import repeat
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from torch._C import _LinAlgError as LinAlgError  # type: ignore[attr-defined]
 
 from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line
+from suture.common.hashing import keyed_as
 from suture.common.mapped import ROWS, empty, fill, pieces, take
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
@@ -49,10 +50,10 @@ from suture.fits import FitReport, Problem, Side
 from suture.fits.suffix import MakeFused
 from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
 from suture.measurement.scores.intervals import Estimate
-from suture.measurement.scores.outcomes import CLASSES, Outcomes
+from suture.measurement.scores.outcomes import CLASSES, Outcomes, steps_from
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import (
-    Predicted,
+    Score,
     ScoreCard,
     Values,
     compute_values,
@@ -341,6 +342,21 @@ def _margins(out: Tensor) -> Tensor:
 # --- the scores -------------------------------------------------------------------------------------------------------
 
 
+@keyed_as("Predicted")
+@final
+@dataclass(frozen=True)
+class Predicted(Score):
+    """The step from each label to the class of the largest output, as outcomes keep it; not a score for tables."""
+
+    name: ClassVar[str] = CLASSES
+    unit: ClassVar[str] = "raw"
+    higher_is_better: ClassVar[bool | None] = None
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the step ``(n,)``, int64."""
+        return torch.from_numpy(steps_from(labels, logits).astype(np.int64))
+
+
 def score(
     trial: Trial,
     cache: Activations,
@@ -354,17 +370,18 @@ def score(
     ``notes`` are those of the outputs, when these have been read.
     """
     data, scores, compared = trial.score_data, trial.scores, trial.compared
-    by_class = trial.task == Classification()
+    also = (Predicted(),) if trial.task == Classification() else ()
     targets = _own_outputs(trial, cache, data) if trial.task.copies else data.labels
-    wanted = (*scores, Predicted()) if by_class else scores
-    values = compute_values(wanted, outputs, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
+    values = compute_values(
+        (*scores, *also), outputs, data, partial(Stitched, trial.seam, stitch, trial.family), targets
+    )
     given = _read_sent(trial, cache, data, stitch).narrow(0, 0, len(compared))
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
     counted = _count(trial, compared)
     error, stitched_features, own_features = compare_activations(
         partial(_apply, trial, stitch), given, own, counted, rows_at_once(trial.receiver)
     )
-    receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets, by_class)
+    receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets, also)
     sender = trial.scored_sender
     networks = {"receiver": trial.receiver} | ({} if sender is None else {"sender": sender})
     sender_values: Values = {}
@@ -372,7 +389,7 @@ def score(
     if sender is not None:
         read = data.for_sender
         own_targets = targets if read is data else read.labels
-        sender_values, sender_card = score_parent(sender, read, scores, cache, own_targets, by_class)
+        sender_values, sender_card = score_parent(sender, read, scores, cache, own_targets, also)
     return Measurement(
         trial=trial,
         sender=sender_card,
