@@ -266,7 +266,8 @@ def _peak(trial: Trial, disk: int | None) -> int:
     if isinstance(family, Layers):
         start, end = (other.index for other in family.ends)
         numbers += sum(prod(other.shape) for other in family.network.cuts if start < other.index < end)
-    batch, passing = min(max(getattr(fit, "batch", 0) for fit in fits), fitted), rows_at_once(receiver)
+    batch = min(max(getattr(fit, "batch", 0) for fit in fits), fitted)
+    passing = min(map(rows_at_once, trial.seam.networks))
     step = 4 * (_SAVED * numbers * min(batch, passing) + (2 * sent + 2 * received) * max(0, batch - passing))
     widest = max(sent, received, *(prod(other.shape) for network in trial.seam.networks for other in network.cuts))
     images = min(passing, max(fitted, len(trial.score_data)))

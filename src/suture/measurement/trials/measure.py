@@ -181,7 +181,7 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
         fused=None if exact or fit.inputs is not None else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
         task=trial.task,
         shapes=trial.seam.shapes,
-        rows=rows_at_once(trial.receiver),
+        rows=_count_at_once(trial),
     )
 
 
@@ -215,6 +215,11 @@ def _read_sent(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
     """Return the sender's activations on its view of samples, pooled if the stitch pools."""
     read = samples.for_sender
     return pool_sent(stitch, cache.rows(trial.sender, trial.sender_cut, read), read.counted)
+
+
+def _count_at_once(trial: Trial) -> int:
+    """Return how many samples pass through both networks and the stitch at once."""
+    return min(map(rows_at_once, trial.seam.networks))
 
 
 def _index(trial: Trial) -> int:
@@ -259,7 +264,7 @@ def run_stitched(
     suffix = trial.receiver.after(trial.receiver_cut)
     fused = fused if trial.task == Classification() else None  # what is doubtful is known of classes alone
     inputs = trial.receiver.inputs_from(_index(trial), trial.score_data.images)
-    rows = rows_at_once(trial.receiver)
+    rows = _count_at_once(trial)
     each = prod(trial.receiver.output_shape) * trial.receiver.dtype.itemsize
     most = max(1, PART // each // rows) * rows
     cheaply = partial(represent, by=cheap)
@@ -379,7 +384,7 @@ def score(
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
     counted = _count(trial, compared)
     error, stitched_features, own_features = compare_activations(
-        partial(_apply, trial, stitch), given, own, counted, rows_at_once(trial.receiver)
+        partial(_apply, trial, stitch), given, own, counted, _count_at_once(trial)
     )
     receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets, also)
     sender = trial.scored_sender
