@@ -156,6 +156,18 @@ CASES: dict[str, tuple[tuple[Score, ...], Tensor, Tensor]] = {
 }
 
 
+class Rank(Score):
+    """The share of samples whose largest output is smaller: a value that needs all samples, as ``pooled`` says."""
+
+    name, unit, higher_is_better, pooled = "rank", "raw", None, True
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return logits.amax(1).argsort().argsort().double() / len(logits)
+
+
+CASES["a user's of all samples"] = ((Rank(), Trait("rank of two", Rank())), drawn(90, 5), whole_numbers(5, 90))
+
+
 @each("case", CASES)
 @each("rows", [1, 7, 64, 89])
 def test_scores_in_parts_have_the_bits_of_the_whole(case, rows):

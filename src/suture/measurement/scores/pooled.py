@@ -60,6 +60,11 @@ class Pooled(Score):
 
     pooled: ClassVar[bool] = True
 
+    @property
+    def compares_samples(self) -> bool:
+        """Whether it has values of its own in place of those of ``summarise`` and ``combine``."""
+        return type(self).per_sample is not Pooled.per_sample
+
     @abstractmethod
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return each sample's statistics for the score, ``(n, k)`` float64, from float64 outputs and targets."""

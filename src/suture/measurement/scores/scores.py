@@ -82,8 +82,8 @@ class Score(ABC):
 
     @property
     def compares_samples(self) -> bool:
-        """Whether the value of a sample depends on the outputs of others, which are then held for all of them."""
-        return False
+        """Whether ``per_sample`` needs all samples at once: by default if the score is pooled."""
+        return self.pooled
 
     @property
     def named_classes(self) -> tuple[int, ...]:
@@ -417,8 +417,9 @@ def compute_values(
             continue
         if score.compares_samples:
             assert whole is not None
-            rows[score.name] = [_gather(score, whole, targets, here)]
-        values = score.settle(torch.cat(rows[score.name]) if len(rows[score.name]) > 1 else rows[score.name][0])
+            values = score.per_sample(*((whole, targets) if here.all() else (whole[here], targets[here])))
+        else:
+            values = score.settle(torch.cat(rows[score.name]) if len(rows[score.name]) > 1 else rows[score.name][0])
         _check_count(score, values, int(here.sum()))
         _check_range(score, values, torch.cat(sound)[here])
         found[score.name] = values
