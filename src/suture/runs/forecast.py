@@ -22,7 +22,7 @@ from torch import nn
 
 from suture.common.devices import free_memory
 from suture.common.errors import DataError, DeviceError, RunnerError, StoreError
-from suture.common.mapped import is_mapped
+from suture.common.mapped import LARGE, is_mapped
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
 from suture.core.activations.cache import CHUNK, PART, rows_at_once
@@ -210,8 +210,8 @@ def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
     """Return the memory of trials; activations over ``disk``, the budget for them, are held in RAM."""
     networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
     weights = sum(_weight(network.whole()) for network in networks.values())
-    answers = sum(_ANSWERS * network.dtype.itemsize * prod(network.output_shape) for network in networks.values())
-    process = PROCESS + int(MADE * weights) + answers
+    answers = [_ANSWERS * one.dtype.itemsize * prod(one.output_shape) for one in networks.values()]
+    process = PROCESS + int(MADE * weights) + sum(nbytes for nbytes in answers if nbytes < LARGE)
     driver = process + sum(s.images.nbytes for s in _samples_of(trials) if not is_mapped(s.images))
     peaks = [_peak(trial, disk) for trial in trials]
     if not peaks:

@@ -22,6 +22,7 @@ from suture.common.errors import CutError, DataError, FrozenError, NetworkError,
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
 from suture.common.html import escape
+from suture.common.mapped import empty, fill
 from suture.common.seeds import digest, undisturbed
 from suture.common.validation import check_name
 from suture.core.network import untrained
@@ -159,7 +160,7 @@ class Network:
             with undo_writes(self._model) as noted:  # as what a model remembers of a run
                 answers = check_outputs(self._model, probes, self.name, first)
             answers = self._heed_padding(joined, probes, answers)
-            self._answers = answers[2]
+            self._answers = fill(empty(answers[2].shape, answers[2].dtype), [answers[2]])  # a file, if they are large
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
         check_functions(self._model, self.name)
