@@ -1,6 +1,7 @@
 """``suture compare``, ``localise``, ``complexity`` and ``explain`` as their user meets them."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,3 +250,25 @@ def test_compare_takes_files_of_arrays(run: Run, folder: Path) -> None:
     assert (code, out.splitlines()[:2]) == (0, ["x → y", "on 30 samples"])
     assert "procrustes_angle (distance) 0.000" in out
     assert len(plot(found).axes) > 1
+
+
+def test_compare_leaves_out_the_tokens_that_are_named(run: Run, folder: Path) -> None:
+    """Two layers that share a sink at their first token alone."""
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(30, 5, 4)), random.normal(size=(30, 5, 4))
+    x[:, 0, 0] = y[:, 0, 0] = 100 + random.normal(size=30)
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    values = []
+    for given in ("", " --ignore 0", " --ignore 0,4"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error" if given else "ignore")
+            line = "compare x.npy y.npy --samples-as pixels --by linear_cka --permutations 0 --out sinks"
+            assert run(line + given)[0] == 0
+        values.append(pd.read_parquet("sinks/similarities.parquet")["value"][0])
+    assert values[0] > 0.9
+    assert max(values[1:]) < 0.3
+    assert values[1] != values[2]
+    code, _, err = run("compare x.npy y.npy --samples-as pixels --ignore 7")
+    assert (code, "--ignore [7] names a token that is not among 5" in err) == (2, True)
+    assert "-1: give at least 0" in run("compare x.npy y.npy --ignore=-1")[2]

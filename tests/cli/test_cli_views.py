@@ -78,7 +78,7 @@ def test_stitches_comparisons_and_plans_take_two_views(views: Run) -> None:
         (f"curve {A} {B} --data small --receiver-data m.py --split 24", "m.py is a file"),
         (f"matrix {A} {B} {FEW}", "--receiver-data"),
         ("compare x.npy y.npy --receiver-data small", "--receiver-data is for networks"),
-        (f"curve {A} {A} {FEW}", "was cut for (1, 4, 4)"),
+        (f"curve {A} {A} {FEW}", "whose example became (1, 4, 4)"),
     ],
 )
 def test_views_that_do_not_fit_are_refused(views: Run, line: str, said: str) -> None:

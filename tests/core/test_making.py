@@ -126,5 +126,5 @@ def test_a_branch_on_the_number_of_samples_is_still_found():
             out = super().forward(ids, mask)
             return out * 2 if len(ids) > 100 else out
 
-    with pytest.raises(Exception, match=r"another output for an image among 257|Constraints violated"):
+    with pytest.raises(Exception, match=r"different outputs for one image in a batch of 257|Constraints violated"):
         Network(Branch().eval(), example=MASKED)

@@ -254,7 +254,7 @@ def test_autoencoders_by_the_fields_names(tmp_path: Path) -> None:
     plain = features.load(tmp_path / "sae.safetensors", centred=False).encode(x)
     torch.testing.assert_close(plain, (x @ SPARSE["W_enc"] + SPARSE["b_enc"]).relu())
     save_file({**SPARSE, "threshold": torch.ones(9)}, tmp_path / "jump.safetensors")
-    with pytest.raises(DataError, match="also holds threshold, so it is no autoencoder of a ReLU"):
+    with pytest.raises(DataError, match="also holds threshold, so it is not an autoencoder with only a ReLU"):
         features.load(tmp_path / "jump.safetensors")
     save_file({"W_enc": SPARSE["W_enc"]}, tmp_path / "half.safetensors")
     with pytest.raises(DataError, match="has no b_enc, W_dec, b_dec; it has W_enc"):

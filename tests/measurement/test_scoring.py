@@ -48,7 +48,9 @@ def logits(share: float = 0.05, count: int = COUNT, classes: int = 5) -> Tensor:
 
 
 def scored(data: Tensor, fused: Callable[[torch.dtype], nn.Module | None] | None):
-    return compute_outputs(OWN, fused, lambda chosen: data[chosen], len(data))
+    notes: list[str] = []
+    (found,) = compute_outputs(OWN, fused, lambda chosen: data[chosen], len(data), notes=notes)
+    return found, tuple(notes)
 
 
 def test_the_predictions_are_the_receivers_however_close_two_classes_are():

@@ -263,8 +263,8 @@ def test_a_plan_of_days_begins_with_remedies_and_shorter_ones_do_not() -> None:
     assert "too long" not in shown(replace(made, cpu_range=(60.0, 600.0)))
 
 
-def test_outputs_of_all_scored_samples_are_counted() -> None:
-    """Those of language models are large: a number for each word of the vocabulary at each token."""
+def test_outputs_are_counted_while_they_are_scored() -> None:
+    """They are held once, joined, and in float64, of no more samples than are scored at once."""
     texts = torch.randint(0, 50, (60, 16), generator=torch.Generator().manual_seed(0))
     data = suture.load_data(((texts[:40], None), (texts[40:], None)), task=suture.tasks.NextToken(), name="ids")
     network = suture.Network(
@@ -274,4 +274,4 @@ def test_outputs_of_all_scored_samples_are_counted() -> None:
         estimate_memory(list(curve(network, network, data=some, at=["1"], fit=FIT, controls=()))).peak
         for some in (data.limited(score=10), data)
     )
-    assert many - few == 10 * 2 * 4 * 16 * 50
+    assert many - few == 10 * (2 * 4 + 3 * 8) * 16 * 50

@@ -25,6 +25,7 @@ from suture.cli.options import (
     model_option,
     option,
     out_option,
+    places,
 )
 from suture.common.errors import DataError, SutureError
 from suture.common.names import NAMES, make_all, split_names
@@ -79,6 +80,12 @@ _OF_NETWORKS = (
         "positions, or its first or last token), or pixels (every position of a map and every token is a sample)",
     ),
     option(
+        "--ignore",
+        type=places,
+        metavar="PLACES",
+        help="tokens that do not count, by their places from 0, such as 0 or 0,5: attention sinks",
+    ),
+    option(
         "--permutations",
         type=at_least(0),
         default=199,
@@ -118,6 +125,7 @@ def compare(chosen: Namespace) -> int:
     measured = table_of(chosen.beside) if chosen.beside is not None else None
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
     settings: dict[str, Any] = {"by": by, "samples_as": chosen.samples_as, "device": device}
+    settings |= {} if chosen.ignore is None else {"ignore": chosen.ignore}
     settings |= {"permutations": chosen.permutations} | ({"samples": chosen.samples} if chosen.samples else {})
     if files_of_arrays:
         found = _compare_files(files_of_arrays, settings)

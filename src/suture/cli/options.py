@@ -114,6 +114,11 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def places(text: str) -> list[int]:
+    """Return places from 0 on, which commas part."""
+    return [at_least(0)(each.strip()) for each in text.split(",")]
+
+
 def number_or_all(text: str) -> int | str:
     """Return a number of samples, at least 2, or ``all``."""
     return text if text == "all" else at_least(2)(text)

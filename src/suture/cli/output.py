@@ -33,6 +33,8 @@ _OPTIONS = {
     "(Relabelled(…, everywhere=True)), or leave out on=": "(relabelled,…,everywhere=True), or none",
     "data.limited(fit=…, score=…)": "--fit-samples N, --score-samples N",
     "give a store=": "give --out FOLDER",
+    "ignore=[": "--ignore [",
+    "ignore= ": "--ignore ",
     "say trust=True": "say --trust",
     "; name those that training does not change: constants=(…)": "; register buffers that training does not change "
     "with persistent=False, or leave the untrained controls out, "

@@ -189,7 +189,8 @@ class Ground:
         side, task = self.problem.validation, self.problem.task
         losses, wrong = [], []
         with torch.no_grad():
-            for chosen in torch.arange(min(most, self.held_out)).split(CHUNK):  # type: ignore[no-untyped-call]
+            rows = min(CHUNK, self.problem.rows)
+            for chosen in torch.arange(min(most, self.held_out)).split(rows):  # type: ignore[no-untyped-call]
                 sent = in_layout(side.activations[chosen].to(self.device))
                 outputs = side.run(self.suffix, torch.func.functional_call(self.stitch, state, (sent,)), chosen)
                 labels = side.labels[chosen].to(self.device)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
@@ -68,11 +69,35 @@ class Problem:
     fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, if there may be one
     task: Task = Classification()  #: what outputs and labels mean
     shapes: tuple[Shape, Shape] = None  # type: ignore[assignment]  # of sender and receiver; by default the sides'
+    rows: int = 256  #: samples that pass through the suffix at once, at most
 
     def __post_init__(self) -> None:
         if self.shapes is None:
             shapes = [tuple(each.shape[1:]) for each in (self.fit.activations, self.fit.expected())]
             object.__setattr__(self, "shapes", tuple(shapes))
+
+
+def mean_loss(
+    problem: Problem, suffix: nn.Module, represented: Tensor, labels: Tensor, inputs: Tensor | None, task: Task
+) -> Tensor:
+    """Return the mean loss of a suffix's outputs for represented tensors, a scalar to descend on.
+
+    Of more samples than pass at once, outputs are never held together: they are computed again on the way back.
+    """
+    if len(labels) <= problem.rows:
+        return task.loss(run_suffix(suffix, represented, inputs), labels)
+
+    def losses(represented: Tensor, labels: Tensor, inputs: Tensor | None) -> Tensor:
+        return task.losses(run_suffix(suffix, represented, inputs), labels)
+
+    found = []
+    for start in range(0, len(labels), problem.rows):
+        some = slice(start, start + problem.rows)
+        given = represented[some], labels[some], None if inputs is None else inputs[some]
+        found.append(checkpoint(losses, *given, use_reentrant=False, preserve_rng_state=False))
+    counts = task.positions(labels).to(represented.device)
+    loss: Tensor = (torch.cat(found) * counts).sum() / counts.sum().clamp(min=1)
+    return loss
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look
     stitch.eval()
     losses, wrong = [], []
     with torch.no_grad():
-        for chosen in torch.arange(len(side.labels)).split(CHUNK):  # type: ignore[no-untyped-call]
+        for chosen in torch.arange(len(side.labels)).split(min(CHUNK, problem.rows)):  # type: ignore[no-untyped-call]
             outputs, labels = (
                 side.run(problem.suffix, stitch(side.activations[chosen].to(device)), chosen),
                 side.labels[chosen].to(device),

@@ -192,7 +192,7 @@ def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Desc
     """Lower the task loss from the closed form on: to its minimum if it is convex, else by gradient descent."""
     with torch.no_grad():  # of a copy, since a stitch may write into what it is given
         device = next(bare.stitch.parameters()).device
-        probe = bare.stitch(problem.fit.activations[:PROBED].to(device, copy=True))
+        probe = bare.stitch(problem.fit.activations[: min(PROBED, problem.rows)].to(device, copy=True))
     chosen = choose_suffix(problem.suffix, problem.fused, probe)
     notes = (chosen.note,) if chosen.note else ()
     if chosen.only_head and is_one_map(bare.family) and problem.task == Classification():

@@ -34,6 +34,7 @@ from torch.utils.hooks import RemovableHandle
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.mapped import empty, fill, pieces
 from suture.common.phases import say_step
 from suture.common.scaling import without_constant
 from suture.common.seeds import generator
@@ -41,7 +42,7 @@ from suture.common.validation import check_whole
 from suture.core.stitches import AffineStitch
 from suture.core.stitches.base import RawLayer, ScaleAndShift, Shape
 from suture.data.tasks import Classification, OwnOutputs, Task
-from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
+from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, mean_loss
 from suture.fits.least_squares import LeastSquares
 from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
 
@@ -288,7 +289,9 @@ class SoftLabels(Targets):
 
     def of(self, side: Side) -> Tensor:
         """Return the probabilities (n, classes)."""
-        return (side.outputs().float() / self.temperature).softmax(1)
+        own = side.outputs()
+        parts = ((part.float() / self.temperature).softmax(1) for part in pieces(own))
+        return fill(empty(own.shape, torch.float32, own.device), parts)
 
     def task(self, task: Task) -> Task:
         """Return classification, whose loss takes probabilities as well as labels.
@@ -328,8 +331,8 @@ class TaskLoss(GradientDescent):
         task, targets = self.targets.task(problem.task), self.targets.of(side)
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
-            logits = side.run(problem.suffix, represented, chosen)
-            return task.loss(logits, targets[chosen].to(logits.device))
+            inputs = side.inputs_of(chosen, represented.device)
+            return mean_loss(problem, problem.suffix, represented, targets[chosen].to(device), inputs, task)
 
         return of
 

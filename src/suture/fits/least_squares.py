@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.mapped import release
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import generator
@@ -63,14 +64,21 @@ def accumulate_moments(
     def see(rows: Tensor, unit: float) -> Tensor:
         return rows.to(dtype) if unit == 1 else rows.to(dtype) / unit
 
+    def centre(rows: Tensor, unit: float, shift: Tensor) -> Tensor:
+        wide = see(rows, unit)
+        return wide - shift if wide is rows else wide.sub_(shift)  # in place, because a step's rows are hundreds of MB
+
     shift_x = see(select(part.solved(x[:chunk]), 0), unit_x).mean(0)
     shift_y = see(select(part.gives(y[:chunk]), 0), unit_y).mean(0)
     sums: list[Tensor] = []
     count = many = 0
     for start in range(0, len(x), chunk):
-        a = see(select(part.solved(x[start : start + chunk]), start), unit_x) - shift_x
-        b = see(select(part.gives(y[start : start + chunk]), start), unit_y) - shift_y
-        each = b if part.each is None else see(part.each(y[start : start + chunk]), unit_y) - shift_y
+        read, given = x[start : start + chunk], y[start : start + chunk]
+        a = centre(select(part.solved(read), start), unit_x, shift_x)
+        b = centre(select(part.gives(given), start), unit_y, shift_y)
+        each = b if part.each is None else centre(part.each(given), unit_y, shift_y)
+        release(read)
+        release(given)
         new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, each.square().sum(0))]
         sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
         count, many = count + len(a), many + len(each)

@@ -15,7 +15,7 @@ from suture.common.devices import CPU
 from suture.common.errors import FitError
 from suture.common.formatting import first_line
 from suture.common.phases import say_step
-from suture.fits.base import Problem, State, run_suffix
+from suture.fits.base import Problem, State, mean_loss
 from suture.fits.coordinates import Coordinates
 from suture.fits.descent import differentiate, draw_batches
 
@@ -122,8 +122,8 @@ class StaticSteps:
         return sent, self.batches.labels[chosen], side.inputs_of(chosen, self.device)
 
     def _step(self, sent: Tensor, labels: Tensor, inputs: Tensor | None) -> None:
-        outputs = run_suffix(self.suffix, self.coordinates(sent), inputs)
-        loss = self.problem.task.loss(outputs, labels)
+        problem = self.problem
+        loss = mean_loss(problem, self.suffix, self.coordinates(sent), labels, inputs, problem.task)
         self.adam.zero_grad(set_to_none=True)
         differentiate(loss, self.free, self.problem.where)
         self.adam.step()

@@ -22,15 +22,17 @@ from torch import nn
 
 from suture.common.devices import free_memory
 from suture.common.errors import DataError, DeviceError, RunnerError, StoreError
-from suture.common.mapped import is_mapped
+from suture.common.mapped import LARGE, is_mapped
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
-from suture.core.activations.cache import CHUNK
+from suture.core.activations.cache import CHUNK, PART, rows_at_once
 from suture.core.activations.disk_cache import disk_budget
+from suture.core.network.network import Network
 from suture.core.stitches import Layers, Probe, Stitch
 from suture.core.stitches.base import Shape, width
 from suture.data import Samples
 from suture.fits import Converged, Fit, Logistic, Narrower, Quick
+from suture.measurement.scores.pooled import CHUNK as SUMMARISED
 from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial
 from suture.runs.store.store import TRIALS, Store
@@ -40,6 +42,7 @@ from suture.runs.timing import time_trials
 #: a convolution, with torch 2.13 for the CPU; transformers and timm add 150 MB.
 PROCESS = 650 * 10**6
 MADE = 1.5  #: times a network's weights that are held after it was made: 1.4 to 1.5 of BERT-base and ViT-B
+_ANSWERS = 3  #: samples whose outputs a network keeps from when it was made
 RECORD = 10_000  #: bytes of a trial's record on disk
 
 _LIVE = 3  #: tensors of the largest size that exist at once in a forward pass: what comes, goes, and lies between
@@ -48,6 +51,7 @@ _ROWS = 2**25  #: numbers in the rows of one step of ``fits.least_squares``
 #: Copies of a stitch's parameters in a descent: themselves, gradients, two moments, the best, the start, the end, and
 #: the fits that the best of several compares.
 _COPIES = 9
+_WIDENED = 3  #: tensors in float64 of outputs that are scored: themselves, in another order, and their logarithms
 _FUSED = 2  #: times the receiver's suffix that its fused versions take: in float32, and in 16 bits while that is made
 
 
@@ -205,7 +209,9 @@ def forecast(
 def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
     """Return the memory of trials; activations over ``disk``, the budget for them, are held in RAM."""
     networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
-    process = PROCESS + int(MADE * sum(_weight(network.whole()) for network in networks.values()))
+    weights = sum(_weight(network.whole()) for network in networks.values())
+    answers = [_ANSWERS * one.dtype.itemsize * prod(one.output_shape) for one in networks.values()]
+    process = PROCESS + int(MADE * weights) + sum(nbytes for nbytes in answers if nbytes < LARGE)
     driver = process + sum(s.images.nbytes for s in _samples_of(trials) if not is_mapped(s.images))
     peaks = [_peak(trial, disk) for trial in trials]
     if not peaks:
@@ -244,7 +250,7 @@ def _peak(trial: Trial, disk: int | None) -> int:
     fast = any(isinstance(fit, Converged | Quick) for fit in fits)
 
     held = _weigh_stitch(family, *shapes) * _COPIES
-    held += 2 * 4 * prod(receiver.output_shape) * len(trial.score_data)  # scored outputs, and while they are joined
+    held += _weigh_outputs(receiver, len(trial.score_data))
     if fast or len(trial.score_data) >= LEAST:
         held += _FUSED * _weight(receiver.after(trial.receiver_cut))
     kept = (need.nbytes for need in trial.needs if not need.is_recomputed)
@@ -260,9 +266,11 @@ def _peak(trial: Trial, disk: int | None) -> int:
     if isinstance(family, Layers):
         start, end = (other.index for other in family.ends)
         numbers += sum(prod(other.shape) for other in family.network.cuts if start < other.index < end)
-    step = 4 * _SAVED * numbers * min(max(getattr(fit, "batch", 0) for fit in fits), fitted)
+    batch = min(max(getattr(fit, "batch", 0) for fit in fits), fitted)
+    passing = min(map(rows_at_once, trial.seam.networks))
+    step = 4 * (_SAVED * numbers * min(batch, passing) + (2 * sent + 2 * received) * max(0, batch - passing))
     widest = max(sent, received, *(prod(other.shape) for network in trial.seam.networks for other in network.cuts))
-    images = min(CHUNK, max(fitted, len(trial.score_data)))
+    images = min(passing, max(fitted, len(trial.score_data)))
     error = 8 * 3 * received  # the representation error, in float64
     rows = sum(min(_ROWS, min(CHUNK, fitted) * size) for size in (sent, received))
     convex = 0  # features of a problem that is solved as one, in float64
@@ -271,6 +279,13 @@ def _peak(trial: Trial, disk: int | None) -> int:
     elif fast and all(prod(other.shape) == width(cut.shape) for other in later):
         convex = 8 * 3 * width(shapes[0]) * (fitted + held_out)
     return held + max(step, images * (4 * _LIVE * widest + error), 8 * 2 * rows, convex)
+
+
+def _weigh_outputs(network: Network, samples: int) -> int:
+    """Return the bytes of the outputs that are scored at once: a part of them, and some of these in float64."""
+    each, rows = prod(network.output_shape), rows_at_once(network)
+    part = min(samples, max(1, PART // (4 * each) // rows) * rows)
+    return 2 * 4 * each * part + _WIDENED * 8 * each * min(part, max(1, min(SUMMARISED, PART // (8 * each))))
 
 
 def _held_on_disk(trial: Trial, budget: int) -> int:

@@ -144,7 +144,7 @@ def _time_forward(trials: Sequence[Trial]) -> float:
 
 def _count_activations(trials: Sequence[Trial], every: bool) -> float:
     """Return the operations of all activations: each from the images on, or only the deepest of a network's."""
-    needs = {need.key: need for trial in trials for need in trial.needs}.values()
+    needs = {need.key: need for trial in trials for need in (*trial.needs, *trial.streamed)}.values()
     cost: dict[tuple[str, str], list[float]] = {}
     for need in needs:
         flops = need.network.cuts.place(min(need.index, len(need.network.cuts))).flops

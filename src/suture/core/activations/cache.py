@@ -11,12 +11,16 @@ Activations larger than ``RECOMPUTED`` are kept nowhere: a fit gets a stand-in, 
 the rows it is asked for. So large cuts are the first ones, whose prefix costs little beside the suffix that a fit runs
 too. Which activations these are depends on their size alone, so that the bits of a trial do not depend on the machine.
 
+Fewer samples go through at once if a network's tensors are so large that ``CHUNK`` of them would fill the memory
+(``rows_at_once``): a language model gives a number for each word of its vocabulary at each token, 100 MB for a text of
+512 tokens. Outputs larger than ``PART`` are kept nowhere either: they are scored as they come (``output_parts``).
+
 If there are many images, each segment of a network between two cuts runs in its fused version (``core.fused``, in
 float32), if that agrees with the segment itself on the first chunk, to rounding.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -43,7 +47,9 @@ from suture.core.network.segments import Frozen
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 
-CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
+CHUNK = 256  #: samples per forward pass, at most; fixed, since the bits of a result may depend on it
+PASS = 2**28  #: bytes of the widest tensor of a pass; with 256 images ResNet-50 has as many on CIFAR-10
+PART = 2**27  #: bytes of outputs that are scored at once, or those of a single pass
 PAGE = 4096  #: bytes; what is smaller is not worth a file
 SHARE = 0.5  #: of a GPU's memory that is free or holds activations; the fit needs the rest
 RECOMPUTED = 12 * 2**30  #: bytes; the largest that ResNet-18 has on CIFAR-10 (45,000 images: 11.8 GB) are still kept
@@ -84,11 +90,27 @@ class Need:
         return self.nbytes > RECOMPUTED
 
     @property
+    def is_streamed(self) -> bool:
+        """Whether they are outputs too large to be kept for their scores."""
+        return self.index > len(self.network.cuts) and self.nbytes > PART
+
+    @property
     def where(self) -> str:
         """Describe the activations in words: the network, the cut and the samples."""
         cut = self.network.cuts.place(self.index)
         place = "the output" if cut.is_output else f"'{cut.name}'"
         return f"of {self.network.name} at {place} on {self.samples.name}"
+
+
+def rows_at_once(network: Network) -> int:
+    """Return the number of samples that pass through a network at once: ``CHUNK``, or fewer if its tensors are large.
+
+    It depends on shapes alone, never on the machine. Between two cuts of tokens ``(T, D)`` lie tensors of four times
+    their width, and outputs are held twice while they are scored.
+    """
+    cuts = [(4 if len(cut.shape) == 2 else 1) * prod(cut.shape) for cut in network.cuts]
+    widest = max(2 * prod(network.output_shape), *cuts, 1) * network.dtype.itemsize
+    return max(1, min(CHUNK, PASS // widest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +167,24 @@ class Activations:
     def outputs(self, network: Network, samples: Samples) -> Tensor:
         """Return the network's own outputs, ``(n, outputs)`` on the CPU."""
         return self.get(Need(network, samples, len(network.cuts) + 1)).cpu()
+
+    def output_parts(self, network: Network, samples: Samples) -> Iterable[Tensor]:
+        """Return the network's own outputs in parts, ``(some, outputs)`` on the CPU, to be read once and in order.
+
+        They are a single part if they are at most ``PART`` bytes; if not, they are computed as they are read.
+        """
+        need = Need(network, samples, len(network.cuts) + 1)
+        return self._stream(need) if need.is_streamed else [self.outputs(network, samples)]
+
+    def _stream(self, need: Need) -> Iterator[Tensor]:
+        self._forget_changed()
+        chunks = self._compute(need)
+        while True:
+            with torch.inference_mode(False), torch.no_grad():  # not around ``yield``, which would leave them switched
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
 
     def get(self, need: Need) -> Tensor:
         """Return the needed activations, one row per sample, as ``at`` does.
@@ -210,13 +250,14 @@ class Activations:
         network = need.network
         network.check_frozen()  # what is kept under a fingerprint must be that network's
         say_phase(f"activations {need.where}")
-        network.look_at(need.samples.images)
+        rows = rows_at_once(network)
+        network.look_at(need.samples.images, rows)
         start, source = self._nearest(network, need)
         run = _make_run(need, start, len(source) >= MANY)
         inputs = network.inputs_from(start, need.samples.images)
-        beside = repeat(None) if inputs is None else pieces(inputs, CHUNK)
+        beside = repeat(None) if inputs is None else pieces(inputs, rows)
         done = 0
-        for given, read in zip(pieces(source, CHUNK), beside, strict=False):
+        for given, read in zip(pieces(source, rows), beside, strict=False):
             out = run(given, read)
             if not is_finite(out):
                 first = int((~out.flatten(1).isfinite().all(1)).nonzero()[0]) + done
@@ -273,11 +314,13 @@ class Recomputed:
     def __init__(self, need: Need) -> None:
         network, images = need.network, need.samples.images
         network.check_frozen()
-        network.look_at(images)
-        self.need, self.numbers = need, torch.arange(len(images))
+        self.need, self.numbers, self.rows = need, torch.arange(len(images)), rows_at_once(network)
+        network.look_at(images, self.rows)
         self._run = _make_run(need, 0, len(images) >= MANY)
         with torch.inference_mode(False), torch.no_grad():
-            first = self._run(images[:CHUNK], None)  # on which fused segments are compared, whatever is asked for first
+            first = self._run(
+                images[: self.rows], None
+            )  # on which fused segments are compared, whatever is asked for first
         self.dtype, self.device = first.dtype, first.device
 
     @property
@@ -299,7 +342,7 @@ class Recomputed:
             needed = len(chosen) * prod(self.shape[1:]) * self.dtype.itemsize
             _check_memory(needed, len(chosen), self.need.where)
         with torch.inference_mode(False), torch.no_grad():
-            parts = [self._run(take(self.need.samples.images, some), None) for some in torch.split(chosen, CHUNK)]
+            parts = [self._run(take(self.need.samples.images, some), None) for some in torch.split(chosen, self.rows)]
             if not all(map(is_finite, parts)):
                 raise FitError(f"the activations {self.need.where} are not finite for some of {len(chosen)} samples")
             return torch.cat([part.to(self.device, self.dtype) for part in parts])

@@ -22,6 +22,7 @@ from suture.common.errors import CutError, DataError, FrozenError, NetworkError,
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
 from suture.common.html import escape
+from suture.common.mapped import empty, fill
 from suture.common.seeds import digest, undisturbed
 from suture.common.validation import check_name
 from suture.core.network import untrained
@@ -159,7 +160,7 @@ class Network:
             with undo_writes(self._model) as noted:  # as what a model remembers of a run
                 answers = check_outputs(self._model, probes, self.name, first)
             answers = self._heed_padding(joined, probes, answers)
-            self._answers = answers[2]
+            self._answers = fill(empty(answers[2].shape, answers[2].dtype), [answers[2]])  # a file, if they are large
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
         check_functions(self._model, self.name)
@@ -346,7 +347,7 @@ class Network:
         exact = 4 * torch.finfo(prepared.dtype).eps if prepared.is_floating_point() else 0.0
         if not are_close(prepared, self._seen, max(1e-5, exact)):
             raise FrozenError(f"the preprocessing of {self.name} changed after it was made a Network; {remedy}")
-        if not are_close(answers, self._answers, 1e-2):
+        if answers is not self._answers and not are_close(answers, self._answers, 1e-2):
             raise FrozenError(f"a function or hook in {self.name} changed after it was made a Network; {remedy}")
 
     @cached_property
@@ -426,16 +427,18 @@ class Network:
         expected = self.expected_accuracy
         return expected.get(data.partition("[")[0]) if isinstance(expected, Mapping) else expected
 
-    def look_at(self, images: Tensor) -> None:
+    def look_at(self, images: Tensor, rows: int = LOOKED[-1] - 1) -> None:
         """Check once, on the first raw images, that the network computes the user's model in batches of any size.
 
-        Raises ``NetworkError`` if it does not.
+        No batch has more than one image above ``rows``, the most that will pass at once. Raises ``NetworkError`` if it
+        does not.
         """
         if self._is_looked_at:
             return
-        prepared = _prepared(self._prepare, images[: LOOKED[-1]], self)
+        sizes = [min(size, rows + 1) for size in LOOKED]
+        prepared = _prepared(self._prepare, images[: sizes[-1]], self)
         with undo_writes(self._model):
-            check_batches(self._model, self._run_prepared, prepared, LOOKED, self.name)
+            check_batches(self._model, self._run_prepared, prepared, sizes, self.name)
         self._is_looked_at = True
 
     def part(self, start: int, end: int) -> Frozen:

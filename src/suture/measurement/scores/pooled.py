@@ -14,6 +14,7 @@ a pixel.
 
 import math
 from abc import abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
@@ -22,6 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from suture.common.hashing import keyed_as, later
+from suture.common.mapped import pieces, release
+from suture.core.activations.cache import PART
 from suture.data.tasks import (
     IGNORED,
     Classification,
@@ -35,7 +38,7 @@ from suture.data.tasks import (
 )
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 
-CHUNK = 64  #: samples that are summarised at once, in float64
+CHUNK = 64  #: samples that are summarised at once, in float64, at most
 EXACT = 1e-12  #: what rounding adds to a value
 
 
@@ -57,6 +60,11 @@ class Pooled(Score):
 
     pooled: ClassVar[bool] = True
 
+    @property
+    def compares_samples(self) -> bool:
+        """Whether it has values of its own in place of those of ``summarise`` and ``combine``."""
+        return type(self).per_sample is not Pooled.per_sample
+
     @abstractmethod
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return each sample's statistics for the score, ``(n, k)`` float64, from float64 outputs and targets."""
@@ -67,8 +75,15 @@ class Pooled(Score):
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return values, ``(n,)`` float64, whose mean is the score and whose spread is its uncertainty."""
-        parts = zip(torch.split(logits, CHUNK), torch.split(labels, CHUNK), strict=True)
-        rows = torch.cat([self.summarise(outputs.double(), targets) for outputs, targets in parts])
+        return self.settle(self.gather(logits, labels))
+
+    def gather(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the statistics of some samples, ``(n, k)`` float64."""
+        parts = (torch.split(each, _count_at_once(logits)) for each in (logits, labels))
+        return torch.cat([self.summarise(outputs.double(), targets) for outputs, targets in zip(*parts, strict=True)])
+
+    def settle(self, rows: Tensor) -> Tensor:
+        """Return the values, ``(n,)`` float64, of the statistics of all samples."""
         with torch.enable_grad():
             weights = torch.ones(len(rows), dtype=torch.float64, device=rows.device, requires_grad=True)
             score = self.combine(rows, weights)
@@ -76,6 +91,11 @@ class Pooled(Score):
         values = score.detach() + len(rows) * slopes
         whole = values.round()
         return torch.where((values - whole).abs() < EXACT, whole, values)  # so that a perfect score is known as one
+
+
+def _count_at_once(outputs: Tensor) -> int:
+    """Return how many samples are taken at once in float64: ``CHUNK``, or fewer if their outputs are large."""
+    return max(1, min(CHUNK, PART // (8 * max(1, outputs[0].numel())))) if len(outputs) else CHUNK
 
 
 def _share(rows: Tensor, weights: Tensor) -> Tensor:
@@ -143,6 +163,11 @@ class _OfPositions(_OfTask, Pooled):
     """A score made of the nats of all positions that count."""
 
     higher_is_better: ClassVar[bool] = False
+
+    @property
+    def gathered_as(self) -> Hashable:
+        """The task, since all such scores of one gather the same."""
+        return type(self).summarise, self.task
 
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return nats and positions."""
@@ -326,17 +351,25 @@ class Recall(Score):
     name: ClassVar[str] = "recall@1"
     unit: ClassVar[str] = "fraction"
     higher_is_better: ClassVar[bool] = True
+    compares_samples: ClassVar[bool] = True
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return 1 if the nearest is the sample's own, else 0; each is compared where its own mask leaves it."""
-        counts = (labels != IGNORED).flatten(1).double()
-        found, own = logits.double().flatten(1), functional.normalize(labels.double().flatten(1) * counts, dim=1)
+        block = max(CHUNK, PART // (8 * max(1, logits[0].numel())))  # of the receiver's own, in float64
         hits = []
-        for chosen in torch.arange(len(found)).split(CHUNK):  # type: ignore[no-untyped-call]
-            lengths = (found[chosen].square() @ counts.T).sqrt().clamp(min=1e-12)
-            near = found[chosen] @ own.T / lengths
+        for chosen in torch.arange(len(logits)).split(_count_at_once(logits)):  # type: ignore[no-untyped-call]
+            found = logits[chosen].double().flatten(1)
+            near = torch.cat([_cosines(found, part) for part in pieces(labels, block)], 1)
             hits.append(near[torch.arange(len(chosen)), chosen] >= near.amax(1))
+            release(logits)
         return torch.cat(hits).double()
+
+
+def _cosines(found: Tensor, labels: Tensor) -> Tensor:
+    """Return the cosines ``(n, m)`` of vectors and targets, over the places of each target that are not ignored."""
+    counts = (labels != IGNORED).flatten(1).double()
+    own = functional.normalize(labels.double().flatten(1) * counts, dim=1)
+    return found @ own.T / (found.square() @ counts.T).sqrt().clamp(min=1e-12)
 
 
 def default_scores(task: Task) -> tuple[Score, ...]:

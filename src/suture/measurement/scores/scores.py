@@ -11,6 +11,11 @@ Conventions. Samples run along the first axis. A score is applied to the samples
     values = score.per_sample(logits[kept], labels[kept])    # or
     values = score.of_network(network, samples of those)     # if score.reads_network
 
+Outputs may be too large to be held for all samples, so they come in parts, and each is gathered before the next::
+
+    rows = [score.gather(logits[kept], labels[kept]) for each part]
+    values = score.settle(rows of all parts)
+
 The penalty is signed so that positive is worse::
 
     penalty = stitched test error − receiver test error
@@ -21,7 +26,7 @@ Score cards: the scores of a network's outputs, each with its interval.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 from weakref import WeakKeyDictionary
@@ -33,8 +38,9 @@ from torch.nn import functional
 
 from suture.common.errors import DataError, FitError
 from suture.common.hashing import identity, keyed_as
+from suture.common.mapped import empty, fill
 from suture.common.seeds import derive_seed, digest, drawing
-from suture.core.activations.cache import Activations
+from suture.core.activations.cache import Activations, is_finite
 from suture.core.network.network import Network
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
@@ -75,6 +81,11 @@ class Score(ABC):
         return False
 
     @property
+    def compares_samples(self) -> bool:
+        """Whether ``per_sample`` needs all samples at once: by default if the score is pooled."""
+        return self.pooled
+
+    @property
     def named_classes(self) -> tuple[int, ...]:
         """The classes that it names, by their labels."""
         return ()
@@ -89,7 +100,23 @@ class Score(ABC):
 
     @abstractmethod
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,)."""
+        """Return the value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,).
+
+        The samples may be some of those that are scored, unless the score ``compares_samples``.
+        """
+
+    @property
+    def gathered_as(self) -> Hashable:
+        """Equal for scores of the same samples that ``gather`` the same rows, which are then computed once."""
+        return self.name
+
+    def gather(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return a row for each of some selected samples, from which ``settle`` makes the values of all."""
+        return self.per_sample(logits, labels)
+
+    def settle(self, rows: Tensor) -> Tensor:
+        """Return the value of each selected sample, (n,), from the rows of all of them."""
+        return rows
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
         """Return the value of each of the selected samples, (n,) float64; only a ``NetworkScore`` is asked for it."""
@@ -303,7 +330,7 @@ class ScoreCard(Mapping[str, Estimate]):
 Values = dict[str, Tensor]
 
 
-_PARENTS: "WeakKeyDictionary[Activations, dict[str, tuple[Values, ScoreCard]]]" = WeakKeyDictionary()
+_PARENTS: "WeakKeyDictionary[Activations, tuple[dict[str, Tensor], dict[str, ScoreCard]]]" = WeakKeyDictionary()
 
 
 def check_scores(
@@ -346,27 +373,69 @@ def check_scores(
 
 
 def compute_values(
-    scores: Sequence[Score], outputs: Tensor, samples: Samples, network: Callable[[], nn.Module], targets: Tensor
+    scores: Sequence[Score],
+    outputs: Iterable[Tensor],
+    samples: Samples,
+    network: Callable[[], nn.Module],
+    targets: Tensor,
 ) -> Values:
     """Return the value of every score for every sample it selects, by the score's name.
 
-    ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made if
-    a score needs it; ``targets`` are the labels, or what else the outputs are compared with. Raises ``FitError`` if a
-    score does not give a number for each sample, or one that it cannot be.
+    ``outputs`` are those of the network for all samples, in parts, of which one at a time is held, unless a score
+    compares samples. The network itself, from raw images to outputs, is made if a score needs it; ``targets`` are the
+    labels, or what else the outputs are compared with. Raises ``FitError`` if a score does not give a number for each
+    sample, or one that it cannot be.
     """
-    if len(outputs) != len(samples):
-        raise FitError(f"{len(outputs)} rows of outputs cannot be the scores of {len(samples)} samples, {samples.name}")
+    read = [score for score in scores if not score.reads_network]
+    chosen = {score.name: score.selects(samples.labels) for score in scores}
+    rows: dict[str, list[Tensor]] = {score.name: [] for score in read}
+    sound: list[Tensor] = []  # which samples have finite outputs
+    whole: Tensor | None = None
+    done = 0
+    for part in outputs:
+        some = slice(done, done + len(part))
+        sound.append(torch.ones(len(part)).bool() if is_finite(part) else part.isfinite().flatten(1).all(1))
+        gathered: dict[Hashable, Tensor] = {}
+        for score in read:
+            here = chosen[score.name]
+            if not score.compares_samples:
+                if here[some].any() or not here.any():
+                    if score.gathered_as not in gathered:
+                        gathered[score.gathered_as] = _gather(score, part, targets[some], here[some])
+                    rows[score.name].append(gathered[score.gathered_as])
+            elif len(part) == len(samples):
+                whole = part
+            else:
+                whole = empty((len(samples), *part.shape[1:]), part.dtype) if whole is None else whole
+                fill(whole[some], [part])
+        done += len(part)
+    if done != len(samples):
+        raise FitError(f"{done} rows of outputs cannot be the scores of {len(samples)} samples, {samples.name}")
     found = {}
     for score in scores:
-        chosen = score.selects(samples.labels)
+        here = chosen[score.name]
         if score.reads_network:
-            found[score.name] = _score_network(score, network(), samples, chosen)
+            found[score.name] = _score_network(score, network(), samples, here)
+            continue
+        if score.compares_samples:
+            assert whole is not None
+            values = score.per_sample(*((whole, targets) if here.all() else (whole[here], targets[here])))
         else:
-            values = score.per_sample(outputs[chosen], targets[chosen])
-            _check_count(score, values, int(chosen.sum()))
-            _check_range(score, values, outputs[chosen])
-            found[score.name] = values
+            values = score.settle(torch.cat(rows[score.name]) if len(rows[score.name]) > 1 else rows[score.name][0])
+        _check_count(score, values, int(here.sum()))
+        _check_range(score, values, torch.cat(sound)[here])
+        found[score.name] = values
     return found
+
+
+def _gather(score: Score, outputs: Tensor, targets: Tensor, here: Tensor) -> Tensor:
+    """Return a score's rows for those of some samples that it selects."""
+    if not here.all():
+        outputs, targets = outputs[here], targets[here]
+    rows = score.gather(outputs, targets)
+    if not isinstance(rows, Tensor) or rows.ndim == 0 or len(rows) != len(outputs):
+        _check_count(score, rows, len(outputs))
+    return rows
 
 
 def _score_network(score: Score, network: nn.Module, samples: Samples, chosen: Tensor) -> Tensor:
@@ -387,9 +456,9 @@ def _check_count(score: Score, values: object, count: int) -> None:
         raise FitError(f"'{score.name}' gave {got}; it must give a number for each of {count} samples: ({count},)")
 
 
-def _check_range(score: Score, values: Tensor, outputs: Tensor) -> None:
+def _check_range(score: Score, values: Tensor, sound: Tensor) -> None:
     finite = values.isfinite()
-    if lost := int((~finite & outputs.isfinite().flatten(1).all(1)).sum()):
+    if lost := int((~finite & sound).sum()):
         raise FitError(f"'{score.name}' is not finite for {lost} samples whose outputs are; correct its per_sample")
     _check_fraction(score, values[finite])
 
@@ -408,16 +477,26 @@ def make_card(scores: Sequence[Score], values: Values, *seed: str) -> ScoreCard:
 
 
 def score_parent(
-    network: Network, samples: Samples, scores: Sequence[Score], cache: Activations, targets: Tensor
+    network: Network,
+    samples: Samples,
+    scores: Sequence[Score],
+    cache: Activations,
+    targets: Tensor,
+    also: Sequence[Score] = (),
 ) -> tuple[Values, ScoreCard]:
-    """Return a network's own values and scores, beside the targets.
+    """Return a network's own values and scores, beside the targets, and the values of some scores ``also``.
 
     They do not depend on the seam, and so are computed once for each store of activations.
     """
-    outputs = cache.outputs(network, samples)
-    key = digest(network.fingerprint, network.device.type, samples.fingerprint, identity(list(scores)))
-    known = _PARENTS.setdefault(cache, {})
-    if key not in known or cache.notes:
-        values = compute_values(scores, outputs, samples, network.whole, targets)
-        known[key] = values, make_card(scores, values, key, "parent")
-    return known[key]
+    outputs = cache.output_parts(network, samples)
+    whose = network.fingerprint, network.device.type, samples.fingerprint
+    key = digest(*whose, identity(list(scores)))
+    known, cards = _PARENTS.setdefault(cache, ({}, {}))
+    read = {digest(*whose, identity(score)): score for score in (*scores, *also)}
+    if missing := {each: score for each, score in read.items() if each not in known}:
+        found = compute_values([*missing.values()], outputs, samples, network.whole, targets)
+        known |= {each: found[score.name] for each, score in missing.items()}
+    values = {score.name: known[each] for each, score in read.items()}
+    if key not in cards:
+        cards[key] = make_card(scores, values, key, "parent")
+    return values, cards[key]

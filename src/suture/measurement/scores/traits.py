@@ -67,6 +67,7 @@ class Trait(Named):
     pooled = _of_score("pooled", "Whether it is of all samples together.")
     reads_network = _of_score("reads_network", "Whether it needs the network itself.")
     named_classes = _of_score("named_classes", "The classes that its score names.")
+    compares_samples = _of_score("compares_samples", "Whether its score of a sample depends on the outputs of others.")
 
     def samples(self, data: Data) -> Samples:
         """Return the samples to score it on, made from the data.
@@ -95,6 +96,14 @@ class Trait(Named):
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return its score of each sample, (n,)."""
         return self.score.per_sample(logits, labels)
+
+    def gather(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return its score's rows for some samples."""
+        return self.score.gather(logits, labels)
+
+    def settle(self, rows: Tensor) -> Tensor:
+        """Return its score of each sample, (n,), from the rows of all."""
+        return self.score.settle(rows)
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
         """Return its score of each sample, (n,), from the network itself."""

@@ -12,26 +12,33 @@ computed by the fused suffix in float32 and, if that too leaves it in doubt, by 
 is the right one. A precision in which too many images are that close is not used, and few images are computed eagerly
 to begin with. A score that needs more than the largest output (``Score.coarse``), such as a loss, gets no lower
 precision than float32.
+
+Outputs are never held for all samples if they are large: they are computed and scored in parts of at most ``PART``
+bytes (``core.activations.cache``), or of a single pass.
 """
 
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import repeat
-from typing import Any
+from math import prod
+from typing import Any, ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._C import _LinAlgError as LinAlgError  # type: ignore[attr-defined]
 
 from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line
+from suture.common.hashing import keyed_as
+from suture.common.mapped import ROWS, empty, fill, pieces, take
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
-from suture.core.activations.cache import CHUNK, Activations, run_stepwise
+from suture.core.activations.cache import CHUNK, PART, Activations, is_finite, rows_at_once, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
 from suture.core.network.network import Network, guard_frozen
 from suture.core.network.segments import Frozen
@@ -46,6 +53,7 @@ from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, steps_from
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import (
+    Score,
     ScoreCard,
     Values,
     compute_values,
@@ -62,7 +70,6 @@ DOUBTFUL = 0.2  #: the share of images that may have to be computed again
 
 Represent = Callable[[Tensor], Tensor]
 """Returns what the stitch makes of the samples with these indices, on the receiver's device."""
-Outputs = tuple[Tensor, tuple[str, ...]]
 
 
 def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
@@ -82,8 +89,9 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
             problem = make_problem(trial, cache, stitch)
             report = trial.fit.fit(problem, stitch)
             stitch.eval().requires_grad_(False)
-            outputs = run_stitched(trial, cache, stitch, problem.fused)
-            measurement = score(trial, cache, stitch, report, outputs)
+            notes: list[str] = []
+            outputs = run_stitched(trial, cache, stitch, problem.fused, notes)
+            measurement = score(trial, cache, stitch, report, outputs, notes)
     except (FitError, LinAlgError) as error:
         if said := _say_large(trial, cache):
             raise FitError(f"{trial.where}: {said} ({first_line(error)})") from error
@@ -107,7 +115,7 @@ def _say_large(trial: Trial, cache: Activations) -> str:
         if not isinstance(network, Network) or network.cuts.find(cut).is_output:
             continue
         try:
-            largest = float(cache.rows(network, cut, trial.fit_data)[:CHUNK].abs().max())
+            largest = float(cache.rows(network, cut, trial.fit_data)[: rows_at_once(network)].abs().max())
         except FitError:  # that they are not finite, which is said
             return ""
         if largest > LARGE:
@@ -173,6 +181,7 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
         fused=None if exact or fit.inputs is not None else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
         task=trial.task,
         shapes=trial.seam.shapes,
+        rows=_count_at_once(trial),
     )
 
 
@@ -182,11 +191,11 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
     def expected() -> Tensor:
         own = cache.rows(trial.receiver, trial.receiver_cut, trial.select_read(samples))
         pairing = samples.pairing
-        return match_dtype(own if pairing is None else own[pairing[: trial.count_read(samples)]], stitch)
+        return match_dtype(own if pairing is None else _reorder(own, pairing[: trial.count_read(samples)]), stitch)
 
     def outputs() -> Tensor:
         own = _own_outputs(trial, cache, samples)
-        return own if samples.pairing is None else own[samples.pairing]
+        return own if samples.pairing is None else _reorder(own, samples.pairing)
 
     sent = _read_sent(trial, cache, samples, stitch)
     targets = outputs() if trial.task.copies else samples.paired_labels
@@ -197,10 +206,20 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
     return Side(match_dtype(sent, stitch), targets, expected, outputs, inputs, counted)
 
 
+def _reorder(rows: Tensor, order: Tensor) -> Tensor:
+    """Return rows in another order; large ones lie in a file, as they did before."""
+    return take(rows, order) if isinstance(rows, Tensor) else rows[order]
+
+
 def _read_sent(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Tensor:
     """Return the sender's activations on its view of samples, pooled if the stitch pools."""
     read = samples.for_sender
     return pool_sent(stitch, cache.rows(trial.sender, trial.sender_cut, read), read.counted)
+
+
+def _count_at_once(trial: Trial) -> int:
+    """Return how many samples pass through both networks and the stitch at once."""
+    return min(map(rows_at_once, trial.seam.networks))
 
 
 def _index(trial: Trial) -> int:
@@ -216,17 +235,22 @@ def _count(trial: Trial, samples: Samples) -> Tensor | None:
 
 def _own_outputs(trial: Trial, cache: Activations, samples: Samples) -> Tensor:
     """Return the receiver's own outputs; they do not count where a mask says so, if that means something."""
-    own = cache.outputs(trial.receiver, samples)
-    return own if samples.counted is None else trial.task.ignore(own, samples.counted)
+    own, counted = cache.outputs(trial.receiver, samples), samples.counted
+    if counted is None:
+        return own
+    parts = zip(pieces(own), counted.split(ROWS), strict=True)  # type: ignore[no-untyped-call]
+    return fill(empty(own.shape, own.dtype), (trial.task.ignore(*part) for part in parts))
 
 
 # --- the outputs ------------------------------------------------------------------------------------------------------
 
 
-def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: MakeFused | None) -> Outputs:
-    """Compute the stitched network's outputs on the score data; say in words if no fused suffix would do.
+def run_stitched(
+    trial: Trial, cache: Activations, stitch: nn.Module, fused: MakeFused | None, notes: list[str]
+) -> Iterator[Tensor]:
+    """Return the stitched network's outputs on the score data in parts, which are computed as they are read.
 
-    Raises ``FitError`` if they are not finite.
+    A note says if no fused suffix would do. Raises ``FitError`` when a part is not finite.
     """
     say_phase("scoring")
     given = _read_sent(trial, cache, trial.score_data, stitch)
@@ -240,10 +264,14 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
     suffix = trial.receiver.after(trial.receiver_cut)
     fused = fused if trial.task == Classification() else None  # what is doubtful is known of classes alone
     inputs = trial.receiver.inputs_from(_index(trial), trial.score_data.images)
-    found, notes = compute_outputs(suffix, fused, represent, len(given), partial(represent, by=cheap), inputs)
-    if not found.isfinite().all():
-        raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
-    return found, notes
+    rows = _count_at_once(trial)
+    each = prod(trial.receiver.output_shape) * trial.receiver.dtype.itemsize
+    most = max(1, PART // each // rows) * rows
+    cheaply = partial(represent, by=cheap)
+    for part in compute_outputs(suffix, fused, represent, len(given), cheaply, inputs, rows, most, notes):
+        if not is_finite(part):
+            raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
+        yield part
 
 
 def compute_outputs(
@@ -253,38 +281,50 @@ def compute_outputs(
     count: int,
     cheaply: Represent | None = None,
     inputs: Tensor | None = None,
-) -> Outputs:
-    """Compute the outputs ``(count, outputs)`` of the suffix on the CPU, and say in words if no fused one would do.
+    rows: int = CHUNK,
+    most: int | None = None,
+    notes: list[str] | None = None,
+) -> Iterator[Tensor]:
+    """Yield the outputs ``(some, outputs)`` of the suffix on the CPU, ``rows`` in a pass and ``most`` in a part.
 
     ``cheaply`` is a cheaper way to what the stitch makes, if any; its error is measured together with the fused
-    suffix's. ``inputs`` are what the suffix reads beside, which none does that is fused.
+    suffix's. ``inputs`` are what the suffix reads beside, which none does that is fused. ``notes`` is added to if no
+    fused suffix would do. By default there is a single part.
     """
 
     def run(suffix: Frozen | Fused, by: Represent, chosen: Tensor) -> Tensor:
         with torch.no_grad():
-            given = ((by(part), None if inputs is None else inputs[part]) for part in torch.split(chosen, CHUNK))
+            given = ((by(part), None if inputs is None else inputs[part]) for part in torch.split(chosen, rows))
             outputs = (run_stepwise(suffix, *x) if isinstance(suffix, Frozen) else suffix(x[0]) for x in given)
             return torch.cat([out.cpu() for out in outputs])
 
-    everything = torch.arange(count)
-    made = None if fused is None or count < LEAST else fused(torch.float32)
-    if made is None:
-        return run(own, represent, everything), ()
-    cheaply = cheaply or represent
-    probe, rest = everything[:CHUNK], everything[CHUNK:]
-    exact = run(own, represent, probe)
-    try:
-        apart, doubtful = _measure_doubt(made, cheaply(probe), exact)
-        refused = "too many predictions would be in doubt through the fused suffix" if doubtful > DOUBTFUL else ""
-    except Exception as error:  # a user's layer may refuse another memory layout
-        refused = f"the fused suffix does not run ({first_line(error)})"
-    if refused:
-        return torch.cat([exact, run(own, represent, rest)]), (f"{refused}: scored through the receiver itself",)
-    found = torch.cat([exact, run(made, cheaply, rest)])
-    rest = rest[(_margins(found[rest]) <= apart) | ~found[rest].isfinite().all(1)]
-    if len(rest):
-        found[rest] = run(own, represent, rest)
-    return found, ()
+    def score(chosen: Tensor) -> Tensor:
+        if made is None:
+            return run(own, represent, chosen)
+        found = run(made, cheaply or represent, chosen)
+        doubtful = ((_margins(found) <= apart) | ~found.isfinite().all(1)).nonzero().flatten()
+        if len(doubtful):
+            found[doubtful] = run(own, represent, chosen[doubtful])
+        return found
+
+    everything, done = torch.arange(count), list[Tensor]()
+    made, apart = None if fused is None or count < LEAST else fused(torch.float32), float("inf")
+    if made is not None:
+        probe = everything[:rows]
+        done = [run(own, represent, probe)]
+        try:
+            apart, doubtful = _measure_doubt(made, (cheaply or represent)(probe), done[0])
+            refused = "too many predictions would be in doubt through the fused suffix" if doubtful > DOUBTFUL else ""
+        except Exception as error:  # a user's layer may refuse another memory layout
+            refused = f"the fused suffix does not run ({first_line(error)})"
+        if refused:
+            made = None
+            if notes is not None:
+                notes.append(f"{refused}: scored through the receiver itself")
+    for chosen in torch.split(everything, most or count):
+        rest = chosen[sum(map(len, done)) :]
+        yield torch.cat([*done, *([score(rest)] if len(rest) else [])])
+        done.clear()
 
 
 def _measure_doubt(made: Fused, given: Tensor, exact: Tensor) -> tuple[float, float]:
@@ -307,17 +347,46 @@ def _margins(out: Tensor) -> Tensor:
 # --- the scores -------------------------------------------------------------------------------------------------------
 
 
-def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport, outputs: Outputs) -> Measurement:
-    """Score the outputs of a fitted stitch beside its parents; the measurement's ``seconds`` are still 0."""
-    logits, notes = outputs
+@keyed_as("Predicted")
+@final
+@dataclass(frozen=True)
+class Predicted(Score):
+    """The step from each label to the class of the largest output, as outcomes keep it; not a score for tables."""
+
+    name: ClassVar[str] = CLASSES
+    unit: ClassVar[str] = "raw"
+    higher_is_better: ClassVar[bool | None] = None
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the step ``(n,)``, int64."""
+        return torch.from_numpy(steps_from(labels, logits).astype(np.int64))
+
+
+def score(
+    trial: Trial,
+    cache: Activations,
+    stitch: nn.Module,
+    report: FitReport,
+    outputs: Iterator[Tensor],
+    notes: Sequence[str],
+) -> Measurement:
+    """Score the outputs of a fitted stitch beside its parents; the measurement's ``seconds`` are still 0.
+
+    ``notes`` are those of the outputs, when these have been read.
+    """
     data, scores, compared = trial.score_data, trial.scores, trial.compared
+    also = (Predicted(),) if trial.task == Classification() else ()
+    targets = _own_outputs(trial, cache, data) if trial.task.copies else data.labels
+    values = compute_values(
+        (*scores, *also), outputs, data, partial(Stitched, trial.seam, stitch, trial.family), targets
+    )
     given = _read_sent(trial, cache, data, stitch).narrow(0, 0, len(compared))
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
     counted = _count(trial, compared)
-    error, stitched_features, own_features = compare_activations(partial(_apply, trial, stitch), given, own, counted)
-    targets = _own_outputs(trial, cache, data) if trial.task.copies else data.labels
-    receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets)
-    values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
+    error, stitched_features, own_features = compare_activations(
+        partial(_apply, trial, stitch), given, own, counted, _count_at_once(trial)
+    )
+    receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets, also)
     sender = trial.scored_sender
     networks = {"receiver": trial.receiver} | ({} if sender is None else {"sender": sender})
     sender_values: Values = {}
@@ -325,7 +394,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     if sender is not None:
         read = data.for_sender
         own_targets = targets if read is data else read.labels
-        sender_values, sender_card = score_parent(sender, read, scores, cache, own_targets)
+        sender_values, sender_card = score_parent(sender, read, scores, cache, own_targets, also)
     return Measurement(
         trial=trial,
         sender=sender_card,
@@ -348,7 +417,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         seconds=0.0,
         stitch=stitch,
         alone=_look_at(trial, cache, networks),
-        outcomes=_gather_outcomes(trial, cache, logits, values, receiver_values, sender_values),
+        outcomes=_gather_outcomes(trial, values, receiver_values, sender_values),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 
@@ -369,46 +438,44 @@ def _look_at(trial: Trial, cache: Activations, networks: Mapping[str, Network]) 
     }
 
 
-def _gather_outcomes(
-    trial: Trial, cache: Activations, logits: Tensor, stitched: Values, receiver: Values, sender: Values
-) -> Outcomes:
+def _gather_outcomes(trial: Trial, stitched: Values, receiver: Values, sender: Values) -> Outcomes:
     """Return the outcome of every scored sample: its class, or its value of the first score if it has none."""
-    data, first = trial.score_data, trial.scores[0].name
-    samples = digest(data.for_receiver.fingerprint)[:12]  # so a control whose sender has another view is paired
-    if trial.task != Classification():
-        values = {"stitched": stitched, "receiver": receiver, "sender": sender}
-        held = {role: found[first].float().cpu().numpy() for role, found in values.items() if first in found}
-        return Outcomes(first, samples, held)
-    outputs = {"stitched": logits, "receiver": cache.outputs(trial.receiver, data)}
-    if trial.scored_sender is not None:
-        outputs |= {"sender": cache.outputs(trial.scored_sender, data.for_sender)}
-    return Outcomes(CLASSES, samples, {role: steps_from(data.labels, out) for role, out in outputs.items()})
+    of = CLASSES if trial.task == Classification() else trial.scores[0].name
+    samples = digest(trial.score_data.for_receiver.fingerprint)[:12]  # so one whose sender has another view is paired
+    values = {"stitched": stitched, "receiver": receiver, "sender": sender}
+    held = {role: found[of].cpu().numpy() for role, found in values.items() if of in found}
+    kind = np.min_scalar_type(prod(trial.receiver.output_shape) - 1) if of == CLASSES else np.float32
+    return Outcomes(of, samples, {role: found.astype(kind) for role, found in held.items()})
 
 
 def compare_activations(
-    represent: Callable[[Tensor], Tensor], given: Tensor, own: Tensor, counted: Tensor | None = None
+    represent: Callable[[Tensor], Tensor],
+    given: Tensor,
+    own: Tensor,
+    counted: Tensor | None = None,
+    rows: int = CHUNK,
 ) -> tuple[float, Tensor, Tensor]:
     """Return the representation error, and the features of the represented activations and of the receiver's own.
 
     The error is Σ‖represent(given) − own‖² / Σ‖own − its mean‖², not a number if the receiver's own do not vary.
     ``given`` are the sender's activations, ``own`` the receiver's, of the same samples; of tokens those that are
-    ``counted``, bool ``(n, T)``, with one mean for all places.
+    ``counted``, bool ``(n, T)``, with one mean for all places. ``rows`` samples are taken at once.
     """
 
     def select(part: Tensor, start: int) -> Tensor:
-        return part if counted is None else part[counted[start : start + CHUNK].to(part.device)]
+        return part if counted is None else part[counted[start : start + rows].to(part.device)]
 
-    starts, count = range(0, len(given), CHUNK), len(own) if counted is None else int(counted.sum())
-    total = sum(select(own[start : start + CHUNK], start).sum(0, dtype=torch.float64) for start in starts)
+    starts, count = range(0, len(given), rows), len(own) if counted is None else int(counted.sum())
+    total = sum(select(own[start : start + rows], start).sum(0, dtype=torch.float64) for start in starts)
     wide = torch.promote_types(own.dtype, torch.float32)  # a square of float16 numbers may overflow
-    unit = unit_of(own[:CHUNK])
+    unit = unit_of(own[:rows])
     mean = (torch.as_tensor(total) / count / unit).to(own.device, wide)
     off = spread = 0.0
     features: list[tuple[Tensor, Tensor]] = []
     for start in starts:
-        there = None if counted is None else counted[start : start + CHUNK]
-        expected = own[start : start + CHUNK].to(wide)
-        sent = represent(given[start : start + CHUNK].clone()).to(wide)
+        there = None if counted is None else counted[start : start + rows]
+        expected = own[start : start + rows].to(wide)
+        sent = represent(given[start : start + rows].clone()).to(wide)
         features.append((pool(sent, there), pool(expected, there)))
         sent, expected = select(sent, start) / unit, select(expected, start) / unit
         off += float((sent - expected).square().sum(dtype=torch.float64))
@@ -424,9 +491,10 @@ def _tell_apart(trial: Trial, cache: Activations, own: Tensor, stitched: Tensor)
         return {}
     reference, counted = cache.rows(trial.receiver, cut, trial.reference), _count(trial, trial.reference)
     most = min(REFERENCE, len(reference))
-    parts = reference.narrow(0, 0, most).split(CHUNK)  # type: ignore[no-untyped-call]
+    rows = rows_at_once(trial.receiver)
+    parts = reference.narrow(0, 0, most).split(rows)  # type: ignore[no-untyped-call]
     wide = torch.promote_types(own.dtype, torch.float32)
-    masks = repeat(None) if counted is None else counted[:most].split(CHUNK)  # type: ignore[no-untyped-call]
+    masks = repeat(None) if counted is None else counted[:most].split(rows)  # type: ignore[no-untyped-call]
     features = [pool(part.to(wide), there) for part, there in zip(parts, masks, strict=False)]
     return tell_apart(torch.cat(features), own, stitched)
 

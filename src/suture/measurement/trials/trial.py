@@ -221,14 +221,21 @@ class Trial:
         read = [self.select_read(samples) for samples in fitted if self.count_read(samples)]
         judged = (self.reference,) if own <= len(receiver.cuts) else ()
         needs += [Need(receiver, samples, own) for samples in (*read, self.compared, *judged)]
-        sending = self.scored_sender
-        judging = (score, self.judged)
-        if self.task.copies:
-            needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in fitted]
-        needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in judging]
-        if sending is not None:
-            needs += [Need(sending, samples.for_sender, len(sending.cuts) + 1) for samples in judging]
+        if self.task.copies:  # then the receiver's are targets, and kept however large they are
+            needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in (*fitted, score)]
+        needs += [need for need in self._outputs if not need.is_streamed]
         return tuple({need.key: need for need in needs}.values())
+
+    @property
+    def streamed(self) -> tuple[Need, ...]:
+        """The outputs of networks alone that are scored as they are computed, because they are too large to keep."""
+        return tuple({need.key: need for need in self._outputs if need.is_streamed}.values())
+
+    @property
+    def _outputs(self) -> list[Need]:
+        networks = (self.receiver,) if self.scored_sender is None else (self.receiver, self.scored_sender)
+        views = [(samples, samples.for_sender) for samples in (self.score_data, self.judged)]
+        return [Need(network, view[i], len(network.cuts) + 1) for i, network in enumerate(networks) for view in views]
 
     def count_read(self, samples: Samples) -> int:
         """Return the number of samples, from the first on, whose receiver activations the fit reads."""
