@@ -161,8 +161,9 @@ def test_labels_that_begin_behind_0_are_taken_as_they_are_with_a_word() -> None:
         assert load_data(pairs).classes == ("0", "1", "2", "3")
     assert load_data(pairs, classes=4).classes == ("0", "1", "2", "3")
     maps = torch.arange(90 * 30).view(90, 6, 5) % 3 + 1
-    with pytest.warns(SutureWarning, match="begin at 1, and 4 classes"):
+    with pytest.warns(SutureWarning, match="begin at 1, and 4 classes") as told:
         load_data(((PIXELS[TRAIN], maps[TRAIN]), (PIXELS[TEST], maps[TEST])), task=tasks.DenseClassification())
+    assert told[0].filename == __file__, "a warning points at the user's line"
 
 
 def test_parts_that_are_numbered_unlike_are_said_to_be() -> None:

@@ -12,7 +12,6 @@ same images: a few samples are read twice.
 """
 
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -26,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Subset, default_collate
 
-from suture.common.errors import DataError, SutureWarning
+from suture.common.errors import DataError, warn
 from suture.common.mapped import empty, fill, pieces
 from suture.data.images import check_brightness, check_range
 from suture.data.inputs import CONTENT, SIDES, Input, Inputs, fill_up, join_inputs
@@ -271,11 +270,9 @@ def _list_drawn(loader: "DataLoader[Any]", name: str) -> list[int]:
     if is_plain and type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(whole):
         left = len(whole) % (loader.batch_size or 1) if loader.drop_last else 0
         if left:
-            warnings.warn(
+            warn(
                 f"the DataLoader {name!r} shuffles and leaves out {left} of {len(whole)} samples, different ones"
-                " each time (drop_last=True); all samples are used",
-                SutureWarning,
-                stacklevel=2,
+                " each time (drop_last=True); all samples are used"
             )
         return whole
 

@@ -7,7 +7,6 @@ Nothing is ever unpickled: tensors and arrays come as such, the datasets of torc
 
 import operator
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from suture.common.errors import DataError, SutureWarning
+from suture.common.errors import DataError, warn
 from suture.common.mapped import ROWS, empty, fill, pieces
 from suture.common.seeds import derive_seed, generator
 from suture.data import hub
@@ -372,18 +371,14 @@ def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | N
         apart = len(ranges) == 2 and ranges[0][0] != ranges[1][0] and np.ptp(ranges[0]) == np.ptp(ranges[1]) > 0
         if apart and least >= 0:  # negative ones are refused
             (low, high), (lower, higher) = ranges
-            warnings.warn(
+            warn(
                 f"the labels to fit of {name!r} run from {low} to {high}, and those to score from {lower} to {higher}, "
-                f"and {len(numbered)} classes are taken: number both alike, or name the classes, classes=(…)",
-                SutureWarning,
-                stacklevel=3,
+                f"and {len(numbered)} classes are taken: number both alike, or name the classes, classes=(…)"
             )
         if least > 0:
-            warnings.warn(
+            warn(
                 f"the labels of {name!r} begin at {least}, and {len(numbered)} classes are taken, from 0 on: give "
-                f"labels - {least} if there are {len(numbered) - least}, or classes={len(numbered)} if none is missing",
-                SutureWarning,
-                stacklevel=3,
+                f"labels - {least} if there are {len(numbered) - least}, or classes={len(numbered)} if none is missing"
             )
     return numbered
 

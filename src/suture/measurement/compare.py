@@ -12,7 +12,6 @@ compared by the same lines. Each layer is prepared once an index, and what indic
 samples, a basis) once for all, if memory allows.
 """
 
-import warnings
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, overload
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, overload
 import pandas as pd
 import torch
 
-from suture.common.errors import DataError
+from suture.common.errors import DataError, warn
 from suture.common.seeds import undisturbed
 from suture.common.validation import check_kind, check_whole
 from suture.measurement.indices import Index, LinearCKA, SamplesAs
@@ -209,7 +208,7 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     compared, scored = ({str(name).partition("[")[0] for name in one["score_data"]} for one in (similarities, table))
     if scored and not compared & (scored | {""}):  # arrays have none
         names_of = [", ".join(sorted(each)) for each in (compared, scored)]
-        warnings.warn(f"layers were compared on {names_of[0]} and stitched networks on {names_of[1]}", stacklevel=2)
+        warn(f"layers were compared on {names_of[0]} and stitched networks on {names_of[1]}")
     known = similarities.groupby("index")["calibrated"].transform("count") > 0
     shown = similarities.assign(value=similarities["calibrated"].where(known, similarities["value"]))
     wide = shown.pivot(index=SEAM, columns="index", values="value")[names].reset_index()

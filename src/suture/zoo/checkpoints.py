@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from suture.common.errors import CheckpointError, SutureWarning
+from suture.common.errors import CheckpointError, warn
 
 _PICKLED = (".pt", ".pth", ".th", ".ckpt", ".bin")
 _INDEX = ".safetensors.index.json"  # of a checkpoint in several files, as transformers writes it
@@ -182,11 +182,9 @@ def _say_others(content: dict[str, Any], taken: str, path: Path) -> None:
 
     others = [*look({key: value for key, value in content.items() if key != taken}, "")] if wanted else []
     if others:
-        warnings.warn(
+        warn(
             f"{path} holds weights under {', '.join(map(repr, (taken, *others)))}; those under {taken!r} are taken: to "
-            "take others, such as averaged ones, save them in a file of their own",
-            SutureWarning,
-            stacklevel=4,
+            "take others, such as averaged ones, save them in a file of their own"
         )
 
 

@@ -8,7 +8,6 @@ that would not fit into memory twice); changing them afterwards is detected by t
 import copy as copying
 import difflib
 import hashlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.devices import CPU, check_room, find_device
-from suture.common.errors import CutError, DataError, FrozenError, NetworkError, TracingError, UntrainedError
+from suture.common.errors import CutError, DataError, FrozenError, NetworkError, TracingError, UntrainedError, warn
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
 from suture.common.html import escape
@@ -189,10 +188,9 @@ class Network:
             raise NetworkError(f"the example has padded sequences, and {self.name} {why}; {remedy_of(why)}")
         if self._model is not before:
             answers = check_outputs(self._model, probes, self.name)
-            warnings.warn(
+            warn(
                 f"{self.name} counts positions from the padding on the left of its example; it is given {POSITIONS} "
-                "that begin where the mask does",
-                stacklevel=4,
+                "that begin where the mask does"
             )
         return answers
 

@@ -22,7 +22,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, fx, nn
 
-from suture.common.errors import SutureWarning, TracingError
+from suture.common.errors import TracingError, warn
 from suture.common.formatting import first_line
 from suture.common.hashing import keyed_as
 from suture.core.network.entrance import Entrance, entrance_of
@@ -101,21 +101,17 @@ def _warn_of_lost(model: nn.Module, traced: Traced) -> None:
     names = {name for names in traced.names for name in names}
     bodies = [segment.body for segment in traced.segments if isinstance(segment.body, fx.GraphModule)]
     if any(_casts(node) for body in bodies for node in body.graph.nodes):
-        warnings.warn(
+        warn(
             f"no cut lies where the forward pass of {type(model).__name__} is inside torch.autocast; for cuts there, "
-            "take autocast out of it, and give the model in float32 or in the type that it computes in",
-            SutureWarning,
-            stacklevel=5,
+            "take autocast out of it, and give the model in float32 or in the type that it computes in"
         )
     for path, module in model.named_modules():
         inside = any(name.startswith(f"{path}.layers.") for name in names)
         if is_encoder(module) and len(module.layers) > 1 and not inside and module.use_nested_tensor:
-            warnings.warn(
+            warn(
                 f"no cut lies between the layers of '{path}' in {type(model).__name__}, which packs padded "
                 f"sequences into nested tensors; for cuts there, set model.{path}.use_nested_tensor = False "
-                "first",
-                SutureWarning,
-                stacklevel=5,
+                "first"
             )
 
 

@@ -18,7 +18,6 @@ or the first if the sender has fewer. If the sender has none, it reads the mean 
 sender has prefix tokens, the first becomes additional channels of every pixel, the same at all of them.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +28,7 @@ from typing import ClassVar, cast, final
 import torch
 from torch import Tensor, nn
 
+from suture.common.errors import warn
 from suture.common.hashing import keyed_as
 from suture.core.network.layouts import TokenShape
 from suture.core.stitches.base import (
@@ -152,10 +152,9 @@ class _Regridded(AffineStitch):
                 guess = (
                     f"{seen.height}×{seen.width} behind {seen.prefix} prefix tokens" if shape.is_square else "a line"
                 )
-                warnings.warn(
+                warn(
                     f"{self} takes the {side}'s {spell_shape(shape)} for {guess}, because their grid is unknown; name "
-                    "it: Network(…, tokens=(prefix tokens, (height, width))), or (0, None) for a line",
-                    stacklevel=2,
+                    "it: Network(…, tokens=(prefix tokens, (height, width))), or (0, None) for a line"
                 )
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:

@@ -10,13 +10,12 @@ with X and never K itself. A direction that outweighs all others multiplies ever
 rows are told by few z.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 
 import torch
 
-from suture.common.errors import SutureWarning
+from suture.common.errors import warn
 from suture.measurement.indices.base import Index, Layer
 from suture.measurement.indices.cka import LinearCKA, MinibatchCKA
 from suture.measurement.indices.grams import MutualKNN
@@ -46,11 +45,9 @@ def warn_of_few_rows(layers: Sequence[Layer], methods: Sequence[Index]) -> None:
         if often:
             where += f", mostly tokens {often}"
             remedy = f", or leave these tokens out, ignore={often}"
-    warnings.warn(
+    warn(
         f"{where}, hold most of the norm of {name}{others}, so {', '.join(linear)} says little of the rest; compare by "
-        f"{MutualKNN().name}, to which every sample counts alike{remedy}",
-        SutureWarning,
-        stacklevel=3,
+        f"{MutualKNN().name}, to which every sample counts alike{remedy}"
     )
 
 

@@ -22,6 +22,7 @@ from suture.common.errors import (
     ShapeError,
     SutureError,
     UntrainedError,
+    warn,
 )
 from suture.common.names import named, split_names
 from suture.common.validation import check_kind, check_whole
@@ -191,7 +192,7 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
                 made = make(trial)
             except (UntrainedError, NoClassesError) as error:
                 control_name = name.replace("_", " ")
-                warnings.warn(f"the control {control_name} is left out: {error}", LeftOut, stacklevel=3)
+                warn(f"the control {control_name} is left out: {error}", LeftOut)
                 continue
             check_kind(
                 f"what the control {name} makes", made, Trial, "a function that returns the trial that it changes"
