@@ -117,14 +117,14 @@ def previews(monkeypatch, **settings) -> tuple[Plan, tuple[Plan, ...]]:
     """A curve, and its previews, on data of which few samples are many."""
     monkeypatch.setattr(plans, "PREVIEWED", 100)
     monkeypatch.setattr(Quick, "fitted_on", 150)
-    beside = (controls.itself, controls.shuffled_pairs, baselines.linear_probe)
+    beside = (controls.itself, controls.untrained_receiver, controls.shuffled_pairs, baselines.linear_probe)
     own = curve(*hybrids(), data=digits(), at=("embed", "hidden"), controls=beside, **settings)
     return own, plans.preview(own, digits(), beside)
 
 
 def test_previews_are_closed_forms_of_few_samples_and_then_quick(monkeypatch):
     own, (closed, quick) = previews(monkeypatch, seeds=2)
-    beside = ("", "itself", "shuffled pairs")
+    beside = ("", "untrained receiver")
     for plan, fit, kinds in ((closed, Quick(steps=0), beside), (quick, Quick(), ("",))):
         assert {trial.fit for trial in plan} == {fit}
         assert [(trial.receiver_cut, trial.control, trial.seed) for trial in plan] == [

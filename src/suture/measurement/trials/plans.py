@@ -55,6 +55,7 @@ and cost their activations. Two ResNet-18s of full width take 1e14 for 45,000, t
 FITTED = 60_000  #: samples that are fitted at most, unless somebody says how many: all of CIFAR-10 and of MNIST
 LEAST_FITTED = 15_000  #: that are kept whatever they cost
 PREVIEWED = 2_000  #: samples that a first picture is fitted, validated and scored on, at most
+DRAWN = (control.untrained_sender, control.untrained_receiver)  #: in a first picture; the others only answer questions
 CLOSED = Quick(steps=0)  #: the closed form from which the default fit descends; ``LeastSquares`` takes every position
 LEAST = 512  #: validation samples that are kept whatever they cost: one of them is 0.2 pp, which still tells fits apart
 
@@ -260,11 +261,11 @@ def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, .
 
     They show roughly where the lines will lie, and answer no question. A plan that fits no more samples than these, or
     fits by closed forms itself, has no previews; ``Quick`` comes before the default fit only, and without controls,
-    which would take as long as a third of the plan. ``controls`` are those of the plan. Baselines, which train, and
-    families without a closed form are left out. A matrix has many seams, so only its own closed forms come before it.
+    which would take as long as a third of the plan. ``controls`` are those of the plan, of which a picture draws
+    the untrained networks. Families without a closed form are left out. A matrix has many seams, so only its own closed forms come before it.
     """
     is_matrix = own[0].plan == "matrix"
-    beside = [] if is_matrix else [make for make in controls if make in control.DEFAULT]
+    beside = [] if is_matrix else [make for make in controls if make in DRAWN]
     first = {trial.seam: trial for trial in reversed(own) if not trial.control and trial.seed == own[0].seed}
     seams = list(reversed(first.values()))
     most = max(len(trial.fit_data) for trial in seams)
