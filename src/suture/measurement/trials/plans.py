@@ -261,8 +261,9 @@ def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, .
 
     They show roughly where the lines will lie, and answer no question. A plan that fits no more samples than these, or
     fits by closed forms itself, has no previews; ``Quick`` comes before the default fit only, and without controls,
-    which would take as long as a third of the plan. ``controls`` are those of the plan, of which a picture draws
-    the untrained networks. Families without a closed form are left out. A matrix has many seams, so only its own closed forms come before it.
+    which would take as long as a third of the plan. ``controls`` are those of the plan, of which a picture draws the
+    untrained networks. Families without a closed form are left out. A matrix has many seams, so only its own closed
+    forms come before it.
     """
     is_matrix = own[0].plan == "matrix"
     beside = [] if is_matrix else [make for make in controls if make in DRAWN]
