@@ -364,7 +364,7 @@ def test_a_training_that_diverges_says_what_to_do(run: Run) -> None:
 
 def test_the_folder_of_a_run_is_no_folder_for_a_network(run: Run, tmp_path: Path) -> None:
     suture.Store.make(tmp_path / "run")
-    assert "run is the folder of a run; name another one" in run(f"{TRAIN} --out run")[2]
+    assert "run is the folder of a run; name another for the network" in run(f"{TRAIN} --out run")[2]
 
 
 # Names and words
