@@ -145,9 +145,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     assert not base(until=1).train(tmp_path).failed
     (path,) = tmp_path.glob("step-*")
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(
-        CheckpointError, match=r"step-00000005.safetensors is damaged, or not a checkpoint .*; remove it"
-    ):
+    with pytest.raises(CheckpointError, match=r"step-00000005.safetensors is damaged, or not a .*; remove it"):
         base().train(tmp_path)
 
 
