@@ -544,7 +544,7 @@ def test_a_process_keeps_results_and_messages_apart_without_colour_or_warnings(f
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] == "a → b on digits: 1,080 images to fit, 597 to score"
     assert re.fullmatch(
-        r"2 trials\n(Warning: .* near chance .*\n)?2 trials in \d+ s", "\n".join(done.stderr.splitlines()[1:])
+        r"2 trials\n(Warning: .* near chance .*\n)*2 trials in \d+ s", "\n".join(done.stderr.splitlines()[1:])
     )
     assert "\x1b" not in done.stdout + done.stderr
     assert "Worst penalty" in done.stdout

@@ -24,9 +24,6 @@ A message names the offender, the allowed values, and the remedy. The tree::
 ``SutureWarning`` says what was taken where something else may be meant; ``LeftOut`` is one.
 """
 
-import sys
-import warnings
-
 
 class SutureError(Exception):
     """Base of every error that Suture raises on purpose."""
@@ -106,17 +103,6 @@ class SutureWarning(UserWarning):
 
 class LeftOut(SutureWarning):
     """A control that cannot be made and is left out of a plan, with the reason."""
-
-
-_INSIDE = ("suture", "suture_papers", "torch")  #: packages between a user's line and a warning
-
-
-def warn(said: str, kind: type[Warning] = SutureWarning) -> None:
-    """Warn, naming the line of the user's that led here, however deep in the package the reason was seen."""
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(said, kind, stacklevel=level)
 
 
 _OF_MEMORY = ("out of memory", "not enough memory", "allocate memory", "cuda error", "cudnn error")

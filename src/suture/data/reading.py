@@ -25,8 +25,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Subset, default_collate
 
-from suture.common.errors import DataError, warn
+from suture.common.errors import DataError
 from suture.common.mapped import empty, fill, pieces
+from suture.common.warning import warn
 from suture.data.images import check_brightness, check_range
 from suture.data.inputs import CONTENT, SIDES, Input, Inputs, fill_up, join_inputs
 from suture.data.tasks import IGNORED

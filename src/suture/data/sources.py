@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from suture.common.errors import DataError, warn
+from suture.common.errors import DataError
 from suture.common.mapped import ROWS, empty, fill, pieces
 from suture.common.seeds import derive_seed, generator
+from suture.common.warning import warn
 from suture.data import hub
 from suture.data.changes import stack
 from suture.data.hub import SOURCES

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, overload
 import pandas as pd
 import torch
 
-from suture.common.errors import DataError, warn
+from suture.common.errors import DataError
 from suture.common.seeds import undisturbed
 from suture.common.validation import check_kind, check_whole
+from suture.common.warning import warn
 from suture.measurement.indices import Index, LinearCKA, SamplesAs
 from suture.measurement.indices.base import check_choice
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate

@@ -20,7 +20,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from suture.common.errors import CheckpointError, warn
+from suture.common.errors import CheckpointError
+from suture.common.warning import warn
 
 _PICKLED = (".pt", ".pth", ".th", ".ckpt", ".bin")
 _INDEX = ".safetensors.index.json"  # of a checkpoint in several files, as transformers writes it

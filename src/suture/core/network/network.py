@@ -17,13 +17,14 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.devices import CPU, check_room, find_device
-from suture.common.errors import CutError, DataError, FrozenError, NetworkError, TracingError, UntrainedError, warn
+from suture.common.errors import CutError, DataError, FrozenError, NetworkError, TracingError, UntrainedError
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
 from suture.common.html import escape
 from suture.common.mapped import empty, fill
 from suture.common.seeds import digest, undisturbed
 from suture.common.validation import check_name
+from suture.common.warning import warn
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts

@@ -22,9 +22,10 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, fx, nn
 
-from suture.common.errors import TracingError, warn
+from suture.common.errors import TracingError
 from suture.common.formatting import first_line
 from suture.common.hashing import keyed_as
+from suture.common.warning import warn
 from suture.core.network.entrance import Entrance, entrance_of
 from suture.core.network.feature_axis import GraphError
 from suture.core.network.freezing import find_trained

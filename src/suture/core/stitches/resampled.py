@@ -28,8 +28,8 @@ from typing import ClassVar, cast, final
 import torch
 from torch import Tensor, nn
 
-from suture.common.errors import warn
 from suture.common.hashing import keyed_as
+from suture.common.warning import warn
 from suture.core.network.layouts import TokenShape
 from suture.core.stitches.base import (
     PATCH,

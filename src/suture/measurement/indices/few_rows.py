@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from suture.common.errors import warn
+from suture.common.warning import warn
 from suture.measurement.indices.base import Index, Layer
 from suture.measurement.indices.cka import LinearCKA, MinibatchCKA
 from suture.measurement.indices.grams import MutualKNN

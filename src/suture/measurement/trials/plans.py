@@ -22,10 +22,10 @@ from suture.common.errors import (
     ShapeError,
     SutureError,
     UntrainedError,
-    warn,
 )
 from suture.common.names import named, split_names
 from suture.common.validation import check_kind, check_whole
+from suture.common.warning import warn
 from suture.core.network.cuts import Cut, shared_cuts
 from suture.core.network.network import Network
 from suture.core.stitched import At, Seam, check_networks, cuts_for_views
