@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was imported out of the garbage collector, which would look through it all again and again."""
+    """Keep imported objects out of the garbage collector, which would look through it all again and again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)

@@ -60,7 +60,7 @@ class Progress:
         """Note that more is known; ``table()`` makes the table of it."""
 
     def warn(self, said: str) -> None:
-        """Note a reason not to trust what is measured, as soon as it is known."""
+        """Note a reason not to trust the measurements, as soon as it is known."""
 
     def end(self) -> None:
         """Note that all work has ended."""
