@@ -1,4 +1,4 @@
-"""``suture plan`` reads few images of a large data set, and says what it says when it reads all."""
+"""``suture plan`` reads few images of a large data set, and prints the same as if it read all."""
 
 import json
 from collections.abc import Callable

@@ -136,7 +136,7 @@ def padded(ids: Tensor) -> Tensor:
 
 @dataclass
 class Named:
-    """What is read of samples whose outputs are known."""
+    """The values of samples whose outputs are known."""
 
     labels: Tensor
     name: str = "drawn"

@@ -10,7 +10,7 @@ import difflib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 
 from suture.common.devices import CPU, check_room, find_device
 from suture.common.errors import CutError, DataError, FrozenError, NetworkError, TracingError, UntrainedError
+from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings
 from suture.common.html import escape
 from suture.common.mapped import empty, fill
@@ -54,7 +55,6 @@ from suture.core.network.freezing import (
     undo_writes,
 )
 from suture.core.network.layouts import Layout, check_layout
-from suture.core.network.moving import prove_moved
 from suture.core.network.padding import find_harm, pick_padded, place_tokens, remedy_of
 from suture.core.network.plain_numbers import plain_numbers
 from suture.core.network.segments import Frozen, are_close, code_of, functions_of, have_same_bits, name_anew
@@ -310,9 +310,7 @@ class Network:
                 for segment in moved._traced.segments:
                     if isinstance(segment.body, fx.GraphModule):
                         name_anew(segment.body, lambda leaf: place if isinstance(leaf, torch.device) else leaf)
-                moved._seen, moved._answers = prove_moved(
-                    self, moved, partial(_prepared, moved._prepare, self.example, moved)
-                )
+                moved._seen, moved._answers = _prove(self, moved)
             moved._elsewhere[self.device] = self
             self._elsewhere[place] = moved
         return self._elsewhere[place]
@@ -568,8 +566,41 @@ def guard_frozen(*networks: Network) -> Iterator[None]:
         raise noticed
 
 
+# --- on another device ------------------------------------------------------------------------------------------------
+
+
 def _device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), CPU)
+
+
+def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
+    """Return a moved network's inputs and outputs for the example, after checking that the move did not change them."""
+    name, device, example = own.name, moved.device, own.example
+    try:
+        inputs = _prepared(moved._prepare, example, moved)
+        outputs, *again = (moved(example) for _ in range(_RUNS))
+    except (DataError, RuntimeError) as error:
+        raise NetworkError(
+            f"{name} does not run on {device}: {first_line(error)}; a function or a preprocessing may hold tensors "
+            "that are not moved with it: keep them as buffers of a module, or create them on the device of their input"
+        ) from error
+    if not all(have_same_bits(outputs, other) for other in again):
+        raise NetworkError(
+            f"{name} gives a different output in each run on {device}; replace the operation that does, which "
+            "torch.use_deterministic_algorithms(True) names when the model runs, or measure it with device='cpu'"
+        )
+    wanted = own(example)
+    share = 1e-2 if wanted.dtype == torch.float32 else 5e-2
+    if not are_close(outputs.to(wanted.device), wanted, share):
+        raise NetworkError(
+            f"{name} gives different outputs on {device} and on {own.device}; find the operation that differs "
+            "there, or "
+            f"measure it with device='{own.device}'"
+        )
+    return inputs, outputs
+
+
+_RUNS = 4  #: in which a network must give the same bits
 
 
 def _check_expected(expected: float | Mapping[str, float] | None) -> float | Mapping[str, float] | None:

@@ -1,4 +1,4 @@
-"""The cells of a heat map: their colours, the numbers in them, and marks of cells that are missing or had not converged."""
+"""The cells of a heat map: their colours, their numbers, and marks of those that are missing or had not converged."""
 
 from collections.abc import Callable
 from typing import Any
