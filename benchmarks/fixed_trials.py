@@ -7,9 +7,9 @@
 controls), a curve of six cuts on CIFAR-10 by ``Quick``; by the default fit a 4 x 4 matrix on digits and one trial of
 every family; and one of every fit.
 Its networks are trained here in a few seconds, by plain torch, so that nothing but the measuring code is under test.
-Of one thread ``--only families fits`` takes eight minutes, and the rest longer. On another processor the last digits may differ: record
-before the change, on the machine on which you check. A trial is found by its place in its plan; its key may change
-(with the versions of its parts), its numbers may not.
+Of one thread ``--only families fits`` takes eight minutes, and the rest longer. On another processor the last digits
+may differ: record before the change, on the machine on which you check. A trial is found by its place in its plan; its
+key may change (with the versions of its parts), its numbers may not.
 """
 
 import argparse

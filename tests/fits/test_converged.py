@@ -691,9 +691,8 @@ def test_labels_that_no_stitch_gets_right_leave_the_closed_form() -> None:
 
 def test_a_stitch_without_parameters_has_converged_by_definition() -> None:
     p, _, _ = planted()
-    assert Converged().fit(replace(p, family=Identity()), nn.Identity()) == FitReport(
-        converged=True, gained=Gained(0.0, 0.0)
-    )
+    found = Converged().fit(replace(p, family=Identity()), nn.Identity())
+    assert repr(found) == repr(FitReport(converged=True, gained=Gained(0.0, 0.0)))  # nan is not equal to itself
 
 
 def test_a_loss_that_is_not_finite_is_named() -> None:

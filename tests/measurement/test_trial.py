@@ -363,7 +363,7 @@ def test_other_score_data_give_the_same_stitch_bit_for_bit(fit):
     one, two = measure(t), measure(other)
     assert one.scores.loss.value != two.scores.loss.value
     assert stitch_bits(one) == stitch_bits(two)
-    assert one.curve == two.curve
+    assert repr(one.curve) == repr(two.curve)  # which hold nan
 
 
 def test_other_scores_give_the_same_stitch_bit_for_bit():
