@@ -85,8 +85,8 @@ def load_data(
     Samples to score keep their order, unless they are sorted by class, as in a folder of images: then they are
     shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
-    told = {"columns": columns, "score_split": score_split, "split": split, "size": size}
-    return _load(source, name, classes, validation_fraction, task or Classification(), None, **told)
+    task = Classification() if task is None else task
+    return _load(source, name, classes, columns, score_split, split, size, validation_fraction, task)
 
 
 def sketch_data(source: Any, *, classes: Sequence[str] | int | None, split: float | None, size: int | None) -> Data:
@@ -95,21 +95,22 @@ def sketch_data(source: Any, *, classes: Sequence[str] | int | None, split: floa
     The others are noise of their size, each another. So counts and sizes are right, and the time to decode a large data
     set is saved where nothing is measured. Of a source that has no encoded images everything is read.
     """
-    told = {"columns": None, "score_split": None, "split": split, "size": size}
-    return _load(source, None, classes, 0.1, Classification(), SKETCHED, **told)
+    return _load(source, None, classes, None, None, split, size, 0.1, Classification(), SKETCHED)
 
 
 def _load(
     source: Any,
     name: str | None,
     classes: Sequence[str] | int | None,
+    columns: Columns | None,
+    score_split: str | None,
+    split: float | None,
+    size: int | None,
     validation_fraction: float,
     task: Task,
-    decoded: int | None,
-    **told: Any,
+    decoded: int | None = None,
 ) -> Data:
     """Load data by ``load_data``'s settings; if not all images shall be ``decoded``, so many of each split."""
-    columns, score_split, split, size = told["columns"], told["score_split"], told["split"], told["size"]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if path.count("+") == 1 and not Path(path).expanduser().is_dir():
         upper, lower = (part.strip() for part in path.split("+"))

@@ -318,9 +318,8 @@ class Recomputed:
         network.look_at(images, self.rows)
         self._run = _make_run(need, 0, len(images) >= MANY)
         with torch.inference_mode(False), torch.no_grad():
-            first = self._run(
-                images[: self.rows], None
-            )  # on which fused segments are compared, whatever is asked for first
+            # fused segments are compared on these, whatever is asked for first
+            first = self._run(images[: self.rows], None)
         self.dtype, self.device = first.dtype, first.device
 
     @property
