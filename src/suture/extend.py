@@ -90,7 +90,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.measurement.tables.table import save as save_table
     from suture.measurement.trials.controls import Control
     from suture.measurement.trials.plans import Scores, Settings, cuts_of, plan_seam
-    from suture.measurement.trials.versions import say_outdated, spell_versions, versions_of
+    from suture.measurement.trials.versions import read_versions, say_outdated, spell_versions, versions_of
 
     # Figures, pages and text
     from suture.reports.charts import THRESHOLD, Chart, Line, Measure
@@ -265,6 +265,7 @@ __all__ = [
     "read_table",
     "read_tensors",
     "read_text",
+    "read_versions",
     "registered_name",
     "runner_of",
     "save_table",

@@ -29,9 +29,18 @@ from suture.common.errors import DataError
 from suture.extend import LEAST_NETWORKS as LEAST
 from suture.extend import not_converged, say_count
 from suture_papers.base.cells import TRIALS, Tables
-from suture_papers.base.quantities import LEVEL, Figure, Quantity, power_of_t, rows_read, share_of, with_fit
+from suture_papers.base.quantities import (
+    LEVEL,
+    Figure,
+    Quantity,
+    better_of,
+    power_of_t,
+    rows_read,
+    share_of,
+    with_fit,
+)
 
-READING = 2  #: version of how claims are read; raise it with a change that may change a verdict. No trial depends on it
+READING = 3  #: version of how claims are read; raise it with a change that may change a verdict. No trial depends on it
 ENOUGH = 5  #: networks on each side, or pairs without a network in common
 NEAR, STITCHES = 2.0, 3
 MOST_PAIRS = 200 / 3  #: per cent: of what a paper says of a kind of network, if pairs are counted
@@ -192,6 +201,23 @@ class Claim:
         numbers = None if self.bound is None else self.quantity.of_pairs(tables)
         there = None if numbers is None else numbers.dropna()
         return None if there is None or there.empty else share_of(there.map(self.holds), level)
+
+    def withstands(self, drift: float, made: "Decided", tables: Tables) -> bool:
+        """Return whether the verdict stays if every fit finds ``drift`` points more or less.
+
+        An accuracy that was found is a lower bound for its family of stitches, so a verdict on that side of the
+        threshold always stays. Correlations and shares have no drift in points: they are only shown to be as they were.
+        """
+        figure, better = made.figure, better_of(self.quantity)
+        if figure is None or self.threshold is None or self.unit not in ("pp", "%"):
+            return True
+        if better and made.verdict == (REPRODUCED if (better > 0) == (self.direction in "≥>") else NOT_REPRODUCED):
+            return True
+        for moved in (-drift, drift):
+            other = replace(self, threshold=self.threshold + moved)
+            if other._verdict(figure, other._share(tables, figure.level) if made.counted else None) != made.verdict:
+                return False
+        return True
 
     def is_near(self, figure: Figure, *, ends: bool = False) -> bool:
         """Return whether a figure in percentage points is so near to the threshold that fits and stitches matter.

@@ -24,12 +24,13 @@ from scipy import stats
 
 from suture.common.errors import DataError
 from suture.extend import Average, average_numbered, say_count
-from suture_papers.base.cells import TRIALS, Condition, Tables, Where, join_by_cut
+from suture_papers.base.cells import NETWORKS, TRIALS, Condition, Tables, Where, join_by_cut
 
 LEVEL = 0.95
 _ROUNDING = 1e-12  #: of a number, by which equal ones may differ
 Q = TypeVar("Q")
 
+_FOUND = {"penalty": -1.0, "stitched": 1.0}  #: how columns move if a fit finds more
 DIVISOR_IS_0 = "what it is divided by is 0"  #: why a ratio has no figure
 NOTHING_THERE = "so there is nothing to measure"  #: why what presupposes something has none
 
@@ -162,6 +163,26 @@ def with_fit(quantity: Q, fit: str) -> Q:
         changed = {own.name: with_fit(getattr(quantity, own.name), fit) for own in fields(quantity) if own.init}
         return type(quantity)(**changed)
     return tuple(with_fit(one, fit) for one in quantity) if isinstance(quantity, tuple) else quantity  # type: ignore[return-value]
+
+
+def better_of(quantity: object) -> float:
+    """Return 1 if a fit that finds more can only raise a quantity, -1 if it can only lower it, 0 if it may do either.
+
+    That is known of penalties and stitched accuracies, and of their means and extremes. It is not known of differences
+    between fits.
+    """
+    if isinstance(quantity, Extreme):
+        every = {better_of(part) for part in quantity.parts}
+        return every.pop() if len(every) == 1 and not quantity.either else 0.0
+    if isinstance(quantity, AtCuts):
+        fixed = all(where.table == NETWORKS for where in rows_read(quantity.minus))  # which no fit moves
+        if quantity.steps or not fixed:
+            return 0.0
+    if isinstance(quantity, AtCuts | Mean | Worst) and quantity.where.table == TRIALS:
+        least = quantity.least[0] if isinstance(quantity, AtCuts) and quantity.least else quantity.column
+        signs = {_FOUND.get(quantity.column, 0.0), _FOUND.get(least, 0.0)}
+        return signs.pop() if len(signs) == 1 else 0.0
+    return 0.0
 
 
 class PerUnit(Quantity):

@@ -11,7 +11,7 @@ import pytest
 
 from suture.common.errors import DataError
 from suture_papers import Claim, Result, Study, Where, verdict_of
-from suture_papers.base.cells import TRIALS, Tables
+from suture_papers.base.cells import NETWORKS, TRIALS, Tables
 from suture_papers.base.claims import MARGIN, STITCHES, Decided, Verdict, count_networks, decide_all
 from suture_papers.base.contrasts import SpreadRatio, StandardisedDifference
 from suture_papers.base.quantities import AtCuts, Difference, Extreme, Figure, Mean, PerUnit, Quantity
@@ -362,3 +362,61 @@ class PlantedUnits(PerUnit):
 
     def read(self, tables: Tables) -> "pd.Series[float]":
         return pd.Series(self.numbers)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "direction", "stands"),
+    [
+        (4.5, 9.0, "≥", True),  # farther from the threshold, 3, than the drift, 1.2
+        (4.1, 9.0, "≥", False),
+        (0.0, 1.7, "≤", True),
+        (0.0, 1.9, "≤", False),
+        (4.1, 9.0, "≤", False),  # refused, and near
+        (4.5, 9.0, "≤", True),
+    ],
+)
+def test_a_verdict_stands_if_it_is_farther_from_its_threshold_than_fits_have_moved(
+    low: float, high: float, direction: Direction, stands: bool
+) -> None:
+    made = Claim("it is so", "section 1", Planted(low, high), direction, 3.0).decide({})
+    assert made.verdict in ("reproduced", "not reproduced")
+    assert made.claim.withstands(1.2, made, {}) is stands
+
+
+@pytest.mark.parametrize(
+    ("column", "unit", "direction", "verdict_", "stands"),
+    [
+        ("penalty", "pp", "≤", "reproduced", True),  # it was found: no better fit takes it back
+        ("penalty", "pp", "≥", "reproduced", False),  # a better fit may find less
+        ("stitched", "%", "≥", "reproduced", True),
+        ("stitched", "%", "≤", "reproduced", False),
+        ("stitched", "%", "≤", "not reproduced", True),
+        ("penalty", "pp", "≤", "not reproduced", False),
+    ],
+)
+def test_what_was_found_is_a_lower_bound(
+    column: str, unit: str, direction: Direction, verdict_: Verdict, stands: bool
+) -> None:
+    beyond = {"≤": {"reproduced": 2.5, "not reproduced": 3.5}, "≥": {"reproduced": 3.5}}[direction][verdict_]
+    less_own = AtCuts(column, minus=Mean("accuracy", Where(table=NETWORKS)))
+    for quantity in (Mean(column), Extreme((AtCuts(column),)), Extreme((less_own,), smallest=True)):
+        claim = Claim("it is so", "section 1", quantity, direction, 3.0, unit=unit)
+        made = Decided(claim, Figure(beyond, beyond - 0.1, beyond + 0.1, 5, 5), verdict_)
+        assert claim.withstands(1.2, made, {}) is stands
+    less_other = AtCuts(column, minus=Mean(column, Where(sender="untrained")))
+    for other in (
+        Extreme((AtCuts(column),), either=True),
+        Difference(Mean(column), Mean(column)),
+        Extreme((less_other,)),
+    ):
+        claim = Claim("it is so", "section 1", other, direction, 3.0, unit=unit)
+        made = Decided(claim, Figure(beyond, beyond - 0.1, beyond + 0.1, 5, 5), verdict_)
+        assert not claim.withstands(1.2, made, {})
+
+
+def test_counted_pairs_are_counted_again_with_the_threshold_moved() -> None:
+    for number, stands in ((0.0, True), (2.5, False)):
+        claim = Claim("it is so", "section 1", PlantedUnits((number,) * 12), "≤", 3.0, unit="%", counts=True)
+        made = claim.decide({})
+        assert (made.verdict, made.counted) == ("reproduced", True)
+        assert claim.withstands(1.2, made, {}) is stands

@@ -11,7 +11,7 @@ from suture.common.errors import DataError
 from suture.fits import Converged
 from suture_papers import STUDIES, Claim, Result, Study, Where, load_result
 from suture_papers.base.claims import STITCHES
-from suture_papers.base.quantities import Mean
+from suture_papers.base.quantities import AtCuts, Extreme, Mean
 from suture_papers.base.run import STANDING
 from suture_papers.base.study import PAPERS
 from suture_papers.reports.pages import claims as claims_page
@@ -275,6 +275,17 @@ def test_a_figure_of_another_version_is_shown_and_decides_nothing() -> None:
 def test_a_version_that_is_known_to_stand_decides(version: int) -> None:
     text = study_page(TEMPLATE, study(CLAIM), {"bansal-x": result(1.0, 1.2, 1.4, version=version)})
     assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
+
+
+def test_a_verdict_of_an_older_version_is_withdrawn_if_the_drift_reaches_its_threshold() -> None:
+    """A penalty that was found stands; whether it is small either way is as uncertain as fits have moved."""
+    either = Extreme((AtCuts("penalty"),), either=True)
+    for quantity, said in ((Mean("penalty"), "**reproduced**"), (either, "undecided (by an older version")):
+        claim = replace(CLAIM, quantity=quantity, threshold=3.0)
+        for version in (min(STANDING["Converged"]), Converged.version):
+            made = result(1.0, 1.2, 1.4, version=version)
+            line = cells(study_page(TEMPLATE, study(claim), {"bansal-x": made}), claim.statement)
+            assert line[-1].startswith(said if version < Converged.version else "**reproduced**")
 
 
 def test_a_reading_is_marked_and_said_with_its_reason() -> None:

@@ -85,6 +85,7 @@ instrument.
   each seam has {STITCHES} stitches, of which the one with the least validation loss counts. If only an end of the
   interval is that near, all fits must have converged. Published fits and closed forms, which never report convergence,
   are stitched once.
+- **An older version of the fit** decides only if its [drift](versions.md) cannot turn the verdict.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
 - **The share of pairs** of which a claim holds stands beside the mean, with an exact interval (Clopper & Pearson). It
