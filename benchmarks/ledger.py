@@ -51,7 +51,9 @@ from suture_papers.networks.base_model import VERSION, BaseModel
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, TOOK, FIGURES = ROOT / "papers/results/small", ROOT / "papers/results/took.json", ROOT / "docs/papers/images"
 UNFINISHED = ROOT / "papers/results/unfinished.tar.xz"
+STITCHES = ROOT / "papers/results/stitches"  #: deciding stitches by experiment, for benchmarks/rejudge.py
 WORTH, ROOM = 30.0, 100e6  #: seconds of one core, bytes in all
+LARGEST = 10e6  #: bytes of the stitches of one experiment
 KEPT_AS = {"cnn": "cnn cifar10"}  #: since cnn-10 and cnn-11 are those of MNIST above CIFAR-10
 PAGES = (
     "claims --page docs/papers/claims.md --papers docs/papers",
@@ -125,6 +127,25 @@ def keep(base: BaseModel, store: Store) -> str:
     save_file(half, path)
     path.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n")
     return f"kept {path.name}"
+
+
+def keep_stitches(study: str, store: Store, results: Path = RESULTS, folder: Path = STITCHES) -> str:
+    """Keep the stitches of an experiment's finished table that its verdicts read, in 16 bits; return the outcome.
+
+    They are those of the default fit, without controls, as far as the store has them.
+    """
+    table = pd.read_parquet(results / f"{study}.trials.parquet").drop_duplicates("trial")
+    wanted = table[(table["control"] == "") & ~table["published"] & (table["status"] == "ok")]["trial"]
+    held: dict[str, torch.Tensor] = {}
+    for key in (key for key in wanted if store.has(TRIALS, key)):
+        tensors = from_bytes(store.tensors(TRIALS, key))
+        held |= {f"{key}/{name}": own.half() if own.is_floating_point() else own for name, own in tensors.items()}
+    size = sum(own.numel() * own.element_size() for own in held.values())
+    if not held or size > LARGEST:
+        return f"stitches of {study} are not kept: {size / 1e6:.1f} MB" if held else ""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(held, folder / f"{study}.safetensors")
+    return f"kept {len({name.partition('/')[0] for name in held})} stitches of {study}, {size / 1e6:.1f} MB"
 
 
 def keep_unfinished(store: Store, path: Path = UNFINISHED, results: Path = RESULTS) -> int:
@@ -206,6 +227,8 @@ def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
         took = json.loads(TOOK.read_text()) if TOOK.is_file() else {}
         names = ("trials", "failed", "seconds", "networks", "training_seconds")
         TOOK.write_text(json.dumps(took | {study: {name: found.card[name] for name in names}}, indent=1) + "\n")
+        if said := keep_stitches(study, store):
+            print(said, flush=True)
     with redirect_stdout(StringIO()):
         for command in PAGES:
             suture(shlex.split(command))

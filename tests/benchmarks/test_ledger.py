@@ -1,10 +1,16 @@
 """What a store has measured and no table has yet survives the store."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from benchmarks.ledger import RESULTS, keep_unfinished, take_measured, take_unfinished
+import pytest
+import torch
+from benchmarks.ledger import RESULTS, keep_stitches, keep_unfinished, take_measured, take_unfinished
+from safetensors.torch import load_file, save_file
 
+import suture
+from benchmarks import rejudge
 from suture.fits import Converged
 from suture.measurement.tables.described import Described
 from suture.measurement.tables.table import COLUMNS, add_later_columns, table_of
@@ -70,3 +76,40 @@ def test_tables_of_other_versions_give_nothing(tmp_path: Path) -> None:
         tmp_path / "x.trials.parquet"
     )
     assert take_measured(Store.make(tmp_path / "store"), tmp_path) == 0
+
+
+def digits_trial() -> suture.Trial:
+    """A quick trial of two small networks on digits."""
+    data = suture.load_data("digits")
+    torch.manual_seed(0)
+    networks = [
+        suture.Network(
+            torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10)),
+            example=data.example,
+            name=name,
+        )
+        for name in "AB"
+    ]
+    (trial,) = suture.curve(*networks, data=data, at=["2"], controls=(), fit=suture.fits.Quick(steps=70))
+    return trial
+
+
+def test_a_stitch_that_was_kept_is_judged_again(tmp_path: Path) -> None:
+    """As it was kept it scores as it did but for rounding; warmed it has no greater validation loss."""
+    trial = digits_trial()
+    store = suture.Store.make(tmp_path / "store")
+    table = suture.run([trial], store=store)
+    table.assign(published=False).to_parquet(tmp_path / "x.trials.parquet")
+    assert keep_stitches("x", store, tmp_path, tmp_path).startswith("kept 1 stitches of x")
+    file = tmp_path / "x.safetensors"
+    assert rejudge.list_kept(file) == {trial.key}
+
+    own = rejudge.Kept(str(file), trial.key)
+    as_kept = suture.measure(replace(trial, fit=own)).scores["accuracy"].value
+    assert as_kept == pytest.approx(float(table["stitched"].iloc[0]), abs=0.005)
+    losses = [suture.measure(replace(trial, fit=rejudge.warm(own, steps))).validation_loss for steps in (1, 140)]
+    assert losses[1] < losses[0]
+
+    spoiled = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
+    save_file(spoiled, file)
+    assert suture.measure(replace(trial, fit=own)).scores["accuracy"].value < as_kept - 0.1
