@@ -110,20 +110,16 @@ class _Shown(Progress):
     """Counts finished and running work, for lines and bars."""
 
     def __init__(self) -> None:
-        self.running: list[Running] = []
         self._warned = set[str]()  # of several runs that are shown one after the other, such as a preview
-        self._count(0, 0, "")
+        _Shown.begin(self, 0, 0)  # nothing yet, and nothing of it is shown
 
-    def _count(self, total: int, done: int, noun: str) -> None:
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
+        """Count them."""
         self.begun = time.monotonic()
         self.total, self.finished, self.noun = total, done, noun
         self._took: list[float] = []  # seconds of those finished here
         self._elsewhere = 0  # how many other processes have finished
-        self.running.clear()
-
-    def begin(self, total: int, done: int, noun: str = "trial") -> None:
-        """Count them."""
-        self._count(total, done, noun)
+        self.running: list[Running] = []
 
     def more(self, count: int, done: int) -> None:
         """Count them too."""

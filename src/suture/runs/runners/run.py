@@ -213,14 +213,6 @@ class Work(StoredQueue):
         for doubt in say_warnings(table):
             self.shown.warn(doubt)
 
-    def _count_needs(self, trial: Trial) -> None:
-        """Note which activations a trial needs: of which network and samples, and at which place of that."""
-        for need in trial.needs:
-            chain = self.chains.setdefault((need.network.fingerprint, need.samples.image_fingerprint), {})
-            _, count = chain.get(need.index, (need.key, 0))
-            chain[need.index] = need.key, count + 1
-            self.needs.setdefault(trial.key, []).append((chain, need.index))
-
     def _forget(self, done: str) -> None:
         """Remove the files of activations that no trial to come needs, itself or to compute those of a later cut.
 
@@ -242,13 +234,20 @@ class Work(StoredQueue):
                         file.unlink(missing_ok=True)
 
     def _add_trials(self, trials: Sequence[Trial]) -> None:
+        """Queue the trials that are not measured, and count which activations they need."""
         for trial in trials:
-            if trial.key not in self.trials:
-                self.trials[trial.key] = trial
-                task = Measuring(trial)
-                if self.take_stored(task) is None:
-                    self.todo[trial.key] = task
-                    self._count_needs(trial)
+            if trial.key in self.trials:
+                continue
+            self.trials[trial.key] = trial
+            task = Measuring(trial)
+            if self.take_stored(task) is not None:
+                continue
+            self.todo[trial.key] = task
+            for need in trial.needs:
+                chain = self.chains.setdefault((need.network.fingerprint, need.samples.image_fingerprint), {})
+                _, count = chain.get(need.index, (need.key, 0))
+                chain[need.index] = need.key, count + 1
+                self.needs.setdefault(trial.key, []).append((chain, need.index))
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
@@ -289,18 +288,19 @@ class Work(StoredQueue):
             found.append(deeper)
         return found
 
-    def _find_shown(self, key: str) -> str:
-        """Return the key of the deepest measured one of a trial and its continuations; its own if none was."""
-        measured = [end for end in self._ends(key) if self.records.get(end, {}).get("status") == "ok"]
-        return measured[-1] if measured else key
-
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def table(self) -> pd.DataFrame:
-        """Return the rows of all results so far; trials planned twice, under the same names, appear once."""
-        known = (trial for trial in self.rows if trial.key in self.records)
-        known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
-        once = {(trial.key, *told_by(trial.labels).values()): trial for trial in known}
+        """Return the rows of all results so far; trials planned twice, under the same names, appear once.
+
+        A trial is shown by the deepest of its continuations that was measured.
+        """
+        once = {}
+        for trial in self.rows:
+            if trial.key in self.records:
+                measured = [end for end in self._ends(trial.key) if self.records.get(end, {}).get("status") == "ok"]
+                shown = replace(trial, key=measured[-1]) if measured else trial
+                once[shown.key, *told_by(shown.labels).values()] = shown
         return table_of((trial, self.records[trial.key]) for trial in once.values())
 
     def end(self) -> None:
