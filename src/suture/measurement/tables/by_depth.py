@@ -83,7 +83,12 @@ def by_depth(
     names = [name for name in _MATRIX if not (pooled and name in ("sender", "receiver"))]
     held = cells(table, score, names)
     held.loc[ends_at_output(held), "receiver_depth"] = np.nan
-    held["near"] = _near(held, near)
+    reach = pd.Series(0.0 if near is None else near, index=held.index)
+    if near is None:
+        for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
+            steps = (step_of(matrix[f"{role}_depth"]) for role in ("sender", "receiver"))
+            reach[matrix.index] = max(steps)
+    held["near"] = (held["sender_depth"] - held["receiver_depth"]).abs() <= reach + EXACT
     rows: list[dict[str, object]] = [
         dict(zip(names, map(str, key), strict=True)) | _summarise(group)
         for key, group in held.groupby(names, sort=False, dropna=False)
@@ -145,15 +150,6 @@ def _families(rows: pd.DataFrame, told_apart: Sequence[str]) -> "pd.Series[str]"
                 )
         names[group.index[~everywhere]] = BY_SHAPE
     return names
-
-
-def _near(held: pd.DataFrame, distance: float | None) -> "pd.Series[bool]":
-    """Return which cells are near the diagonal of their matrix."""
-    reach = pd.Series(0.0 if distance is None else distance, index=held.index)
-    if distance is None:
-        for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
-            reach[matrix.index] = max(step_of(matrix["sender_depth"]), step_of(matrix["receiver_depth"]))
-    return (held["sender_depth"] - held["receiver_depth"]).abs() <= reach + EXACT
 
 
 def step_of(depths: "pd.Series[float]") -> float:

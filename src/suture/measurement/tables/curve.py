@@ -187,15 +187,8 @@ class Curve:
 
         The intervals are paired over samples wherever the outcomes of both are known.
         """
-        if control not in self._ahead:
-            self._ahead[control] = self._pair(control)
-        return self._ahead[control]
-
-    @cached_property
-    def _ahead(self) -> dict[str, Estimates]:
-        return {}
-
-    def _pair(self, control: str) -> Estimates:
+        if control in self._ahead:
+            return self._ahead[control]
         apart = self.scores().less(self.scores(control))
         value, low, high = apart.value.copy(), apart.low.copy(), apart.high.copy()
         lines = [self.line(kind) for kind in (PLAIN, control)]
@@ -206,7 +199,13 @@ class Curve:
                 scale = (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
                 value[i], *ends = (scale * number for number in found)
                 low[i], high[i] = sorted(ends)
-        return Estimates(value, low, high)
+        self._ahead[control] = Estimates(value, low, high)
+        return self._ahead[control]
+
+    @cached_property
+    def _ahead(self) -> dict[str, Estimates]:
+        """The differences to controls that were asked for, since outcomes take long to unpack and compare."""
+        return {}
 
     def parent(self, role: str) -> float:
         """Return the score of the ``sender`` or the ``receiver`` on its own; nan if it has none."""
@@ -258,7 +257,12 @@ def arrange_curve(table: pd.DataFrame, score: str | None = None) -> Curve:
     score = score or main_score(table)
     rows = _beside(rows_of(table, score)).sort_values("receiver_depth", kind="stable")
     across = rows[~without_sender(rows)]
-    first = _one_pair(rows if across.empty else across)
+    pair = rows if across.empty else across
+    for role in ("sender", "receiver"):
+        names = dict.fromkeys(pair[role])
+        if len(names) > 1:
+            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
+    first = pair.sort_values("control", kind="stable").iloc[0]  # a plain one, if there are any
     cuts = list(dict.fromkeys(map(str, rows["receiver_cut"])))
     starts = across[across["sender_cut"] != across["receiver_cut"]].drop_duplicates("receiver_cut")
     start_of = dict(zip(starts["receiver_cut"], starts["sender_cut"], strict=True))
@@ -291,15 +295,6 @@ def _beside(rows: pd.DataFrame) -> pd.DataFrame:
     for column in ("receiver_cut", "receiver_depth"):
         placed.loc[ended, column] = rows.loc[ended, "sender_cut"].map(plain[column])
     return placed
-
-
-def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Return a row of the only sender and receiver: a plain one, if there are any."""
-    for role in ("sender", "receiver"):
-        names = dict.fromkeys(rows[role])
-        if len(names) > 1:
-            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
-    return rows.sort_values("control", kind="stable").iloc[0]
 
 
 # --- every pair of networks -------------------------------------------------------------------------------------------

@@ -83,7 +83,9 @@ def _say_works(reading: Reading) -> str:
     there = ~reading.are("works", UNASKED)
     rest, n = there & ~yes & ~no, len(there)
     penalty, unit = reading.behind("works"), unit_of(reading)
-    others = "".join(_others(reading, no, rest, ~there))
+    others = f"; at {_some(reading, no)} it does not" if no.any() else ""
+    others += f"; at {_some(reading, rest)} this is undecided" if rest.any() else ""
+    others += f"; at {_some(reading, ~there)} there is no answer" if not there.all() else ""
     if yes.any():
         high = float(penalty.high[yes].max())
         worse = f"at most {_size(reading, high)} {unit} worse than {own}" if high > 0 else f"not worse than {own} there"
@@ -93,15 +95,6 @@ def _say_works(reading: Reading) -> str:
     if no.sum() == n:
         return f"{sender} does not work in {receiver} {where}: it is at least {_size(reading, least)} {unit} worse."
     return f"{sender} is not shown to work in {receiver} {where}{others}."
-
-
-def _others(reading: Reading, no: Mask, rest: Mask, unasked: Mask) -> Iterator[str]:
-    if no.any():
-        yield f"; at {_some(reading, no)} it does not"
-    if rest.any():
-        yield f"; at {_some(reading, rest)} this is undecided"
-    if unasked.any():
-        yield f"; at {_some(reading, unasked)} there is no answer"
 
 
 def _say_needs(reading: Reading) -> Iterator[str]:
@@ -191,7 +184,9 @@ def _answer_works(reading: Reading) -> str:
     yes, no, there = reading.count("works", YES), reading.count("works", NO), ~reading.are("works", UNASKED)
     n, said = len(there), []
     if yes.any():
-        said.append(f"Yes {at(reading, yes, n)}: within {_margin(reading)} of {receiver}.")
+        unit = unit_of(reading)
+        unit = unit.removesuffix("s") if reading.margin == 1 and unit == "points" else unit
+        said.append(f"Yes {at(reading, yes, n)}: within {f'{reading.margin:g} {unit}'.strip()} of {receiver}.")
     if no.any():
         least = _size(reading, float(reading.behind("works").low[no].min()))
         said.append(f"No {at(reading, no, n)}: at least {least} {unit_of(reading)} worse.")
@@ -443,10 +438,7 @@ def _at_these(reading: Reading, where: Mask, n: int) -> str:
 
 def named(reading: Reading, where: Mask) -> str:
     """Name seams: ``a``, ``a and b``, ``a, b and 3 more``."""
-    return _join([reading.seams[i] for i in np.flatnonzero(where)])
-
-
-def _join(names: list[str]) -> str:
+    names = [reading.seams[i] for i in np.flatnonzero(where)]
     more = len(names) - MOST
     *first, last = [*names[:MOST], f"{more} more"] if more > 0 else names
     return f"{', '.join(first)} and {last}" if first else last
@@ -462,11 +454,6 @@ def unit_of(reading: Reading) -> str:
     """Return the unit of differences in words: points, nats; ``in R²`` if the score has none."""
     first = reading.pairs[0]
     return "points" if first.percent else first.penalty_unit or f"in {first.score}"
-
-
-def _margin(reading: Reading) -> str:
-    unit = unit_of(reading)
-    return f"{reading.margin:g} {unit.removesuffix('s') if reading.margin == 1 and unit == 'points' else unit}".strip()
 
 
 def _size(reading: Reading, value: float) -> str:

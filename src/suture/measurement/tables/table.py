@@ -339,7 +339,10 @@ def _interval_of(units: "pd.Series[float]", pairs: bool) -> tuple[float, float]:
 def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
     """Return the mean ends of the rows' own intervals, over test samples."""
     ends = group[[f"{name}_{side}" for name in columns for side in _SIDES]].astype("float64")
-    return {str(name): _mean(end) for name, end in ends.items()}
+    # of equal ends that end, which their mean is not always
+    return {
+        str(name): float(end.iloc[0] if end.nunique(dropna=False) == 1 else end.mean()) for name, end in ends.items()
+    }
 
 
 def _widen(bounds: dict[str, float], means: dict[str, float], own: dict[str, float]) -> dict[str, float]:
@@ -350,11 +353,6 @@ def _widen(bounds: dict[str, float], means: dict[str, float], own: dict[str, flo
         further = hypot(mean - end, 0.0 if isnan(own[name]) else mean - own[name])
         wide[name] = mean - further if name.endswith("low") else mean + further
     return wide
-
-
-def _mean(values: "pd.Series[float]") -> float:
-    """Return the mean; of equal values that value, which their mean is not always."""
-    return float(values.iloc[0] if values.nunique(dropna=False) == 1 else values.mean())
 
 
 def for_text(table: pd.DataFrame) -> pd.DataFrame:
