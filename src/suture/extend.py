@@ -12,7 +12,6 @@ from suture.common.lazily import lazily as _lazily
 if _typing.TYPE_CHECKING:  # imported when asked for
     # Commands
     from suture.cli import output
-    from suture.cli.explain import COMPLEXITY as COMPLEXITY_FILE
     from suture.cli.options import (
         CONFIG,
         DEVICE,
@@ -44,6 +43,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
 
     # Small things that everything uses
     from suture.common.atomic import whole
+    from suture.common.constants import COMPLEXITY as COMPLEXITY_FILE
     from suture.common.errors import may_be_of_machine
     from suture.common.formatting import say_count, spell
     from suture.common.hashing import identity, keyed_as, registered_name

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from suture.cli import output
-from suture.cli.options import JSON, RUN, command, named_path, option
+from suture.cli.options import JSON, RUN, command, option
 from suture.common.errors import DataError, OutputError
 from suture.common.formatting import say_count
 
@@ -37,9 +37,8 @@ def _code(status: Any) -> int:
 @command(
     "table",
     RUN,
-    option("--csv", type=named_path, metavar="FILE", help="also write the rows to a file, as CSV"),
     JSON,
-    examples=("suture table runs/ab", "suture table runs/ab --csv ab.csv"),
+    examples=("suture table runs/ab",),
 )
 def table(chosen: Namespace) -> int:
     """Show the results so far of the run in a folder.
@@ -47,11 +46,9 @@ def table(chosen: Namespace) -> int:
     Show the results so far of the run in a folder, whether it is finished, stopped or running, and write its
     table.parquet anew. The exit code is that of suture status.
     """
-    from suture.common.atomic import whole
     from suture.measurement.tables import table as tables
     from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection
-    from suture.runs.store.files import writing_to
     from suture.runs.store.store import TABLE, Store
 
     store = Store(chosen.folder)
@@ -62,15 +59,11 @@ def table(chosen: Namespace) -> int:
         files.append(tables.save(made, store.path / TABLE))
     except OutputError as error:
         output.say(f"suture: the table is shown, not kept: {error}")
-    if chosen.csv is not None:
-        files.append(Path(chosen.csv).expanduser())
-        with writing_to(files[-1]), whole(files[-1]) as temporary:
-            tables.write_csv(made, temporary)
     parts = _parts(made, found.command) if len(made) else [["nothing is measured yet"]]
     shown = output.hand_over(chosen, made, files, parts, {"missing": found.missing})
     if found.missing:
-        left = f"{found.missing} of {found.planned} trials are not measured yet"
-        output.say(f"suture: {left}; {stores.on_one_line(found)}")
+        further = f"continue with: {found.command}" if found.command is not None else stores.going_on(found)
+        output.say(f"suture: {found.missing} of {found.planned} trials are not measured yet; {further}")
     return _code(found) or shown
 
 

@@ -119,6 +119,7 @@ def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
         tuple(cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts)
         for side in (shown.senders, shown.receivers)
     )
+    scale, digits, unit = (100, 1, " %") if shown.percent else (1, 3, f" {shown.unit}".replace(" raw", ""))
     return Chart(
         "matrix",
         f"{shown.title}: {shown.score}, sender cuts × receiver cuts",
@@ -128,19 +129,10 @@ def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
         tuple(measures),
         senders,
         ("receiver cut", "sender cut"),
-        _alone(shown),
+        "; ".join(f"{name} alone {scale * value:.{digits}f}{unit}" for name, value in shown.alone.items()),
         shown.senders,
         shown.receivers,
     )
-
-
-def _alone(shown: Matrix) -> str:
-    """Describe in words the performance of the networks by themselves."""
-    sides = zip((shown.senders, shown.receivers), shown.parents.get(PLAIN, ()), strict=False)
-    found = {block.name: float(value) for blocks, values in sides for block, value in zip(blocks, values, strict=True)}
-    scale, digits, unit = (100, 1, " %") if shown.percent else (1, 3, f" {shown.unit}".replace(" raw", ""))
-    said = [f"{name} alone {scale * value:.{digits}f}{unit}" for name, value in found.items() if np.isfinite(value)]
-    return "; ".join(said)
 
 
 def _of_matrix(shown: Matrix, table: pd.DataFrame) -> Iterator[Measure]:

@@ -74,6 +74,14 @@ class Matrix:
         senders, receivers = (", ".join(block.name for block in side) for side in (self.senders, self.receivers))
         return f"{senders or 'no sender'} → {receivers}"
 
+    @property
+    def alone(self) -> dict[str, float]:
+        """The score of each network by itself, by its name, if it has one."""
+        sides = zip((self.senders, self.receivers), self.parents.get(PLAIN, ()), strict=False)
+        named = (zip(blocks, values, strict=True) for blocks, values in sides)
+        found = {block.name: float(value) for side in named for block, value in side}
+        return {name: value for name, value in found.items() if np.isfinite(value)}
+
     def values(self) -> Numbers:
         """Return every value there is: of panels, strips and parents."""
         parts = [

@@ -5,7 +5,7 @@ and words cannot contradict each other.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -181,11 +181,6 @@ def make_reading(
 def read_scores(table: pd.DataFrame) -> list[Reading]:
     """Read every score of a table, the main one first."""
     return [make_reading(table, score) for score in scores_of(table)]
-
-
-def of_rows(reading: Reading, table: pd.DataFrame) -> Reading:
-    """Read some rows of a table as the whole was read."""
-    return replace(reading, table=table)
 
 
 def scores_of(table: pd.DataFrame) -> list[str]:

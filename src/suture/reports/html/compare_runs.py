@@ -20,7 +20,8 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Grid]
 
     Raises ``DataError`` if there are none.
     """
-    others = _find_others(first, second)
+    named = [name for name in first.fingerprints if name in second.fingerprints]
+    others = [name for name in named if first.fingerprints[name] != second.fingerprints[name]]
     shared = [score for score in scores_of(first.table) if score in scores_of(second.table)]
     matched: dict[tuple[str, str], list[tuple[str, Curve, Curve]]] = {}
     for score in shared:
@@ -46,13 +47,8 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Grid]
     return tables, said, [_say_others(others)] if others else []
 
 
-def _find_others(first: Run, second: Run) -> list[str]:
-    """Return the networks and images that have one name and are others in the second run."""
-    named = [name for name in first.fingerprints if name in second.fingerprints]
-    return [name for name in named if first.fingerprints[name] != second.fingerprints[name]]
-
-
 def _say_others(others: list[str]) -> str:
+    """Say that networks and images of one name differ between the runs."""
     listed = " and ".join([", ".join(others[:-1]), others[-1]] if len(others) > 1 else others)
     verb = "are others" if len(others) > 1 else "is another"
     return (
@@ -72,7 +68,12 @@ def _matched(first: tuple[Curve, ...], second: tuple[Curve, ...]) -> list[tuple[
 def _differences(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> Grid:
     """Lay out the scores of both, or their penalties, and by how much the second is better."""
     digits, unit = 1 if one.percent else 3, one.penalty_unit
-    ours, theirs = (pair.penalties() if penalties else _scores(pair) for pair in (one, other))
+    ours, theirs = (
+        pair.penalties()
+        if penalties
+        else Estimates.of(pair.plain, "stitched", 100.0 if pair.percent else 1.0)  # as shown, whichever way is better
+        for pair in (one, other)
+    )
     ahead = _ahead(one, other, penalties)
 
     def cell(of: Estimates, i: int, open_: Mask, sign: str = "") -> tuple[str, str]:
@@ -98,11 +99,6 @@ def _differences(score: str, one: Curve, other: Curve, names: tuple[str, str], p
     caption += f"The difference is by how much {names[1]} is better{f', in {unit}' * bool(unit)}; intervals are 95 %."
     caption += f" ° means {OPEN}." if (opens[0] | opens[1]).any() else ""
     return Grid(caption, one.one, (*names, "difference"), rows)
-
-
-def _scores(pair: Curve) -> Estimates:
-    """Return the scores as they are shown, whichever way is better."""
-    return Estimates.of(pair.plain, "stitched", 100.0 if pair.percent else 1.0)
 
 
 def _ahead(one: Curve, other: Curve, penalties: bool) -> Estimates:

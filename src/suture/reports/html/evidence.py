@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from suture.common.errors import DataError
 from suture.measurement.tables.curve import PLAIN, without_sender
 from suture.measurement.tables.onset import onset
-from suture.measurement.tables.read import Reading, View, of_rows, pairs_of, trait_of
+from suture.measurement.tables.read import Reading, View, pairs_of, trait_of
 from suture.measurement.tables.say import headline, say_curve, say_matrix, say_open
 from suture.measurement.tables.table import not_converged
 from suture.reports import arrange
@@ -74,7 +74,7 @@ def _curves(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> E
     figures, said = list[Drawn](), [headline(readings[0])]
     for sender, receiver in pairs[:_MOST]:
         held = table[(table["receiver"] == receiver) & (without_sender(table) | (table["sender"] == sender))]
-        own = [of_rows(reading, held) for reading in readings]
+        own = [replace(reading, table=held) for reading in readings]
         figures += _curve(own, similarities)
         said += [f"{sender} → {receiver}: {one}" for one in say_curve(own[0])[:1]]
     more = len(pairs) - _MOST

@@ -26,8 +26,7 @@ def matrix_heading(shown: Matrix) -> str:
     units = "in %" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
     table = shown.table[shown.table["score"] == shown.score]
     used = table.sort_values("control", kind="stable").iloc[0]
-    parents = _parents(shown)
-    alone = "; ".join(f"{name} alone {written(value, shown.percent)}" for name, value in parents.items())
+    alone = "; ".join(f"{name} alone {written(value, shown.percent)}" for name, value in shown.alone.items())
     seeds = table[table["control"] == used["control"]]["seed"].nunique()
     averaged = f", mean of {seeds} seeds" if seeds > 1 else ""
     lines = [
@@ -75,13 +74,6 @@ def depth_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
         names = [f"{sender} → {receiver}" for sender, receiver in zip(each["sender"], each["receiver"], strict=True)]
         parts += ["", _depth_table("pair", names, each, shown, width)]
     return parts
-
-
-def _parents(shown: Matrix) -> dict[str, float]:
-    senders, receivers = shown.parents.get(PLAIN, (np.array([]), np.array([])))
-    found = dict(zip([block.name for block in shown.senders], senders, strict=False))
-    found |= dict(zip([block.name for block in shown.receivers], receivers, strict=False))
-    return {name: float(value) for name, value in found.items() if np.isfinite(value)}
 
 
 def _held(shown: Matrix, kind: str) -> Numbers:

@@ -67,11 +67,6 @@ def going_on(status: Status, width: int = 80) -> str:
     return f"to continue:\n{broken(words, width)}"
 
 
-def on_one_line(status: Status) -> str:
-    """Say how to continue a run that is not complete, for messages."""
-    return f"continue with: {status.command}" if status.command is not None else going_on(status)
-
-
 def broken(words: Sequence[str], width: int = 80) -> str:
     """Write a command in lines of at most ``width`` characters, where its words allow, as a shell reads it."""
     lines = [""]
