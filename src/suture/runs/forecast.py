@@ -187,7 +187,11 @@ def forecast(
         _weigh_stitch(trial.family, *trial.seam.shapes) + RECORD for trial in left
     )
     running = wanted if ram is None or not left else min(wanted, memory.fits_in(ram))
-    held = running * max((_held_on_disk(trial, allowed) for trial in left), default=0)
+    # The files that a trial holds while it runs stay on the disk, whatever is removed.
+    kept_each = (
+        sum(need.nbytes for need in trial.needs if not need.is_recomputed and need.nbytes <= allowed) for trial in left
+    )
+    held = running * max(kept_each, default=0)
     return Forecast(
         trials=len(trials),
         distinct=len(distinct),
@@ -286,11 +290,6 @@ def _weigh_outputs(network: Network, samples: int) -> int:
     each, rows = prod(network.output_shape), rows_at_once(network)
     part = min(samples, max(1, PART // (4 * each) // rows) * rows)
     return 2 * 4 * each * part + _WIDENED * 8 * each * min(part, max(1, min(SUMMARISED, PART // (8 * each))))
-
-
-def _held_on_disk(trial: Trial, budget: int) -> int:
-    """Return the bytes of the files that a trial holds while it runs: those stay on the disk, whatever is removed."""
-    return sum(need.nbytes for need in trial.needs if not need.is_recomputed and need.nbytes <= budget)
 
 
 def _nested(fit: Fit) -> Iterator[Fit]:

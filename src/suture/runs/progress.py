@@ -421,13 +421,9 @@ def waiting_for(what: str) -> AbstractContextManager[object]:
 def choose_bar() -> Progress:
     """Return a bar on a terminal, lines in a notebook, else silence: a program that did not ask expects none."""
     found = choose_progress()
-    return found if isinstance(found, Bar) or _in_notebook() else Silent()
-
-
-def _in_notebook() -> bool:
-    """Return whether cells are run here: the shell of IPython has a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    is_notebook = getattr(shell, "kernel", None) is not None
+    return found if isinstance(found, Bar) or is_notebook else Silent()
 
 
 def _say_failure(what: str, error: str) -> str:
