@@ -71,17 +71,17 @@ def _parts(table: Any, command: str | None) -> output.Parts:
     """Return the table as the command that made it shows it."""
     from suture.measurement.tables.onset import onset
     from suture.measurement.tables.read import make_reading, trait_of
-    from suture.measurement.tables.table import main_score
     from suture.reports.terminal import store as stores
 
+    reading = make_reading(table)
     by_matrix = command is not None and "matrix" in shlex.split(command)[1:2]  # also of one seam
-    view = "matrix" if by_matrix else make_reading(table).kind
+    view = "matrix" if by_matrix else reading.kind
     try:
         if view == "trait":
             return output.trait_parts(onset(table, *trait_of(table)))
-        return output.curve_parts(table) if view == "curve" else output.matrix_parts(table)
+        return output.curve_parts(reading) if view == "curve" else output.matrix_parts(reading)
     except DataError:  # several curves, say
-        return [[stores.trials_table(table, main_score(table))]]
+        return [[stores.trials_table(table, reading.score)]]
 
 
 @command(

@@ -217,10 +217,12 @@ def carry(dictionary: Dictionary, stitched: Stitched, *, back: bool = False) -> 
     inverse = torch.linalg.pinv(found.weight)
 
     def forth(x: Tensor) -> Tensor:
-        return x.double() @ found.weight.T + found.bias
+        mapped: Tensor = x.double() @ found.weight.T + found.bias
+        return mapped
 
     def return_(y: Tensor) -> Tensor:
-        return (y.double() - found.bias) @ inverse.T
+        mapped: Tensor = (y.double() - found.bias) @ inverse.T
+        return mapped
 
     into, out_of = (forth, return_) if back else (return_, forth)
     size = width_of(sent if back else received)

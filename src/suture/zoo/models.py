@@ -313,7 +313,7 @@ def _find_callable(module: ModuleType, name: str, path: str, source: Source) -> 
     raise SourceError(f"{source.text!r}: {path} has no callable {name!r}; its callables: {_list(callables)}")
 
 
-_FACTORIES = {
+_FACTORIES: dict[str, Callable[[Source], Callable[..., object]]] = {
     "timm": _find_timm,
     "torchvision": _find_torchvision,
     "hf": lambda source: functools.partial(load_from_hub, str(Path(source.name).expanduser())),

@@ -63,9 +63,7 @@ def cells(table: pd.DataFrame, score: str | None = None, told_apart: Sequence[st
     return rows.drop_duplicates("cell")[places].reset_index(drop=True).join(counts.join(means))
 
 
-def by_depth(
-    table: pd.DataFrame, score: str | None = None, *, near: float | None = None, pooled: bool = False
-) -> pd.DataFrame:
+def by_depth(table: pd.DataFrame, score: str | None = None, *, pooled: bool = False) -> pd.DataFrame:
     """Summarise every matrix of a table by the depths of its cuts: a tidy table, one row per matrix.
 
     Columns, after what tells matrices apart: ``pairs`` of networks; ``mean``, ``std`` (over the cells, all of which are
@@ -75,19 +73,15 @@ def by_depth(
     (``late_to_early_cells`` …); ``trials``, of which ``failed`` were left out, and ``empty`` cells without a value.
 
     Within one cut is |sender depth − receiver depth| ≤ the larger of the two networks' steps, the median distance
-    between neighbouring measured cuts; ``near`` gives a distance in depth instead. ``pooled`` takes the cells of all
-    pairs of networks together, each cell counted once. Raises ``DataError`` if ``cells`` does.
+    between neighbouring measured cuts. ``pooled`` takes the cells of all pairs of networks together, each cell counted
+    once. Raises ``DataError`` if ``cells`` does.
     """
-    if near is not None and not near >= 0:
-        raise DataError(f"near={near} is not a distance in depth; give one of at least 0, such as near=0.1")
     names = [name for name in _MATRIX if not (pooled and name in ("sender", "receiver"))]
     held = cells(table, score, names)
     held.loc[ends_at_output(held), "receiver_depth"] = np.nan
-    reach = pd.Series(0.0 if near is None else near, index=held.index)
-    if near is None:
-        for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
-            steps = (step_of(matrix[f"{role}_depth"]) for role in ("sender", "receiver"))
-            reach[matrix.index] = max(steps)
+    reach = pd.Series(0.0, index=held.index)
+    for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
+        reach[matrix.index] = max(step_of(matrix["sender_depth"]), step_of(matrix["receiver_depth"]))
     held["near"] = (held["sender_depth"] - held["receiver_depth"]).abs() <= reach + EXACT
     rows: list[dict[str, object]] = [
         dict(zip(names, map(str, key), strict=True)) | _summarise(group)

@@ -156,7 +156,7 @@ class Curve:
             return np.zeros(len(rows), bool)
         return rows["converged"].astype("boolean").fillna(False).to_numpy(bool)
 
-    def guessing(self, chance: float | None = None) -> Numbers:
+    def guessing(self, chance: float | None) -> Numbers:
         """Return the score of guessing at every seam, as ``scores`` counts it; nan where it is not known.
 
         ``chance`` is in the score's unit, and takes the place of the table's.

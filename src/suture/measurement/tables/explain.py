@@ -192,7 +192,7 @@ def _overrated(pair: Curve, answered: Answered, every: tuple[Curve, ...]) -> Ite
         ),
     ):
         if where.any():
-            penalties = _listed(pair, where, lambda i: say.spread_words(pair, own, i, signed=True))
+            penalties = _listed(pair, where, lambda i: say.spread_words(pair, own, i))
             yield f"{pair}: {claim.format(receiver, receiver)}, the penalty {penalties}."
 
 

@@ -346,7 +346,7 @@ def say_curve(reading: Reading) -> list[str]:
     unit = shown.penalty_unit or shown.score
     asked_for = [f"Nothing is judged without a margin in {unit}: give one."] if reading.margin is None else []
     return [
-        f"Worst penalty: {spread_words(shown, penalty, worst, signed=True)} at {shown.labels[worst]}.",
+        f"Worst penalty: {spread_words(shown, penalty, worst)} at {shown.labels[worst]}.",
         *say_gain(reading),
         *say_open(shown.is_open(), shown.many),
         *asked_for,
@@ -466,11 +466,11 @@ def score_words(reading: Reading, value: float) -> str:
     return f"{100 * value:.1f} %" if first.percent else f"{value:.3f} {first.penalty_unit}".strip()
 
 
-def spread_words(pair: Curve, of: Estimates, i: int, signed: bool = False) -> str:
+def spread_words(pair: Curve, of: Estimates, i: int) -> str:
     """Write a difference as ``+1.2 pp [-0.3, 2.8]``."""
     digits = 1 if pair.percent else 3
     value, low, high = (float(part[i]) for part in (of.value, of.low, of.high))
-    number = f"{value:{'+' if signed else ''}z.{digits}f} {pair.penalty_unit}".strip()
+    number = f"{value:+z.{digits}f} {pair.penalty_unit}".strip()
     return f"{number} [{low:z.{digits}f}, {high:z.{digits}f}]" if np.isfinite([low, high]).all() else number
 
 
@@ -479,7 +479,7 @@ def share_of(pair: Curve, where: Mask) -> str:
     return f"{int(where.sum())} of {say_count(len(pair.seams), pair.one)}"
 
 
-def listed(labels: Iterable[str], said: Iterable[str], most: int = MOST) -> str:
+def listed(labels: Iterable[str], said: Iterable[str]) -> str:
     """List places with a remark on each; of very many, only the first."""
     held = [f"{label} {one}".strip() for label, one in zip(labels, said, strict=True)]
-    return ", ".join(held[:most]) + (f" and {len(held) - most} more" if len(held) > most else "")
+    return ", ".join(held[:MOST]) + (f" and {len(held) - MOST} more" if len(held) > MOST else "")

@@ -121,7 +121,7 @@ def _said(score: str, one: Curve, other: Curve, names: tuple[str, str], penaltie
             said.append(f"{names[1]} is certainly {word} than {names[0]} at {share_of(one, where)}.")
     if not said:
         said = [f"At none of {len(one.labels)} {one.many} are the two certainly different in {what}."]
-    largest = spread_words(one, ahead, most, signed=True)
+    largest = spread_words(one, ahead, most)
     place = one.labels[most]
     said.append(f"The largest difference in {what} is {largest}, at {place} (positive: {names[1]} is better).")
     for name, pair in zip(names, (one, other), strict=True):

@@ -88,8 +88,8 @@ def _curve(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> It
         chart = arrange.curve(reading, similarities)
         beside = similarities if any(one.show == SIMILARITY for one in chart.measures) else None
         if any(line.has_values for line in chart.measures[0].lines):
-            wide = partial(curves.curve_for_page, reading, beside)
-            yield Drawn(chart, wide, partial(wide, curves.NARROW))
+            wide = partial(curves.curve, reading, beside, for_page=True)
+            yield Drawn(chart, wide, partial(wide, width=curves.NARROW))
         similarities = None
 
 
@@ -111,12 +111,12 @@ def _matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> E
             )
             for controls in (False, True)
         )
-        figures.append(Drawn(front, partial(matrices.matrix_for_page, reading)))
+        figures.append(Drawn(front, partial(matrices.matrix, reading, for_page=True)))
         if panels[1:]:
             back = replace(
                 back, title=f"{chart.title}, controls", about=f"The controls of {reading.matrix.title}.", alone=""
             )
-            figures.append(Drawn(back, partial(matrices.matrix_for_page, reading, controls=True)))
+            figures.append(Drawn(back, partial(matrices.matrix, reading, for_page=True, controls=True)))
     if similarities is not None:
         chart = arrange.matrix(readings[0], similarities)
         indices = tuple(one for one in chart.measures if one.show == SIMILARITY)
@@ -140,7 +140,7 @@ def _localised(readings: Sequence[Reading], similarities: pd.DataFrame | None) -
     rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]
     said += say_open(not_converged(rows).to_numpy(bool), "trials")
     asked = f"Which layers of {carrier} make the difference to {other} in {trait}? Stitched both ways. "
-    wide = partial(curves.localisation_for_page, table, found)
-    place = Drawn(arrange.localisation(table, found), wide, partial(wide, curves.NARROW))
+    wide = partial(curves.localisation, table, found, for_page=True)
+    place = Drawn(arrange.localisation(table, found), wide, partial(wide, width=curves.NARROW))
     figures = [place, *_curves(readings, similarities).figures]
     return Evidence(figures, said, title=f"Where {trait} lies in {carrier}", asked=asked)

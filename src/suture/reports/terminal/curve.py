@@ -51,7 +51,7 @@ def curve_table(shown: Curve, width: int = 80, fits: Sequence[str] = ()) -> Tabl
     return made
 
 
-def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
+def answers_table(reading: Reading, width: int) -> list[RenderableType]:
     """Show a mark for each question at each cut, and a legend of the marks; nothing if nothing was asked.
 
     Where the names of the cuts have no room, the questions stand beside them instead.
@@ -214,11 +214,11 @@ def one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
-    """Return the reasons of failed trials, each once, the most frequent first."""
+def failures(table: pd.DataFrame) -> Sequence[str]:
+    """Return the three most frequent reasons of failed trials, each once."""
     failed = table[table["status"] == "failed"].drop_duplicates("trial")
     counts = failed["error"].value_counts()
-    return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(most).items()]
+    return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(3).items()]
 
 
 # --- where a trait lies -----------------------------------------------------------------------------------------------

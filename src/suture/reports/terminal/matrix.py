@@ -190,7 +190,7 @@ def similarity_heading(similarities: pd.DataFrame) -> str:
     return f"{first['sender']} → {first['receiver']}{'' if single else f': {laid}'}\non {of}"
 
 
-def similarity_tables(similarities: pd.DataFrame, width: int = 80) -> list[Table | str]:
+def similarity_tables(similarities: pd.DataFrame, width: int) -> list[Table | str]:
     """Show each index as a grid of cuts, or, of one pair of layers, in a row with its chance, interval and p.
 
     ``width`` is that of the screen. Raises ``DataError`` if the table is none.
