@@ -20,7 +20,7 @@ from suture.measurement.tables.matrix import (
 )
 from suture.measurement.tables.onset import Onset
 from suture.measurement.tables.read import Reading
-from suture.measurement.tables.table import not_converged, rows_of, say_quick, summary
+from suture.measurement.tables.table import not_converged, rows_of, say_quick, summary, write_score
 from suture.reports.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.reports.style import SERIES, name_of, place_of
 
@@ -119,7 +119,6 @@ def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
         tuple(cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts)
         for side in (shown.senders, shown.receivers)
     )
-    scale, digits, unit = (100, 1, " %") if shown.percent else (1, 3, f" {shown.unit}".replace(" raw", ""))
     return Chart(
         "matrix",
         f"{shown.title}: {shown.score}, sender cuts × receiver cuts",
@@ -129,7 +128,7 @@ def matrix(reading: Reading, similarities: pd.DataFrame | None = None) -> Chart:
         tuple(measures),
         senders,
         ("receiver cut", "sender cut"),
-        "; ".join(f"{name} alone {scale * value:.{digits}f}{unit}" for name, value in shown.alone.items()),
+        "; ".join(f"{name} alone {write_score(value, shown.unit)}" for name, value in shown.alone.items()),
         shown.senders,
         shown.receivers,
     )

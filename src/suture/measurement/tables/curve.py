@@ -121,6 +121,11 @@ class Curve:
         return more_is_better(pd.concat(list(self.lines.values())), self.percent)
 
     @property
+    def _scale(self) -> float:
+        """By what a score is multiplied to be in the unit of the penalty, and better if it is more."""
+        return (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
+
+    @property
     def controls(self) -> tuple[str, ...]:
         """The controls that were tried."""
         return tuple(kind for kind in self.lines if kind != PLAIN)
@@ -137,9 +142,7 @@ class Curve:
 
     def scores(self, control: str = PLAIN) -> Estimates:
         """Return the stitched network's scores, in the unit of the penalty, and such that more is better."""
-        return Estimates.of(
-            self.line(control), "stitched", (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
-        )
+        return Estimates.of(self.line(control), "stitched", self._scale)
 
     def penalties(self, control: str = PLAIN) -> Estimates:
         """Return the penalties."""
@@ -164,7 +167,7 @@ class Curve:
         rows = self.plain
         known = rows["chance"].to_numpy(float) if "chance" in rows else np.full(len(rows), np.nan)
         known = known if chance is None else np.full(len(rows), chance)
-        return known * (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
+        return known * self._scale
 
     @property
     def never_known(self) -> str:
@@ -196,8 +199,7 @@ class Curve:
         for i, texts in enumerate(zip(*held, strict=True)):
             one, other = (unpack(text) if text else None for text in texts)
             if one is not None and other is not None and one.describes(self.score) and (found := compare(one, other)):
-                scale = (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
-                value[i], *ends = (scale * number for number in found)
+                value[i], *ends = (self._scale * number for number in found)
                 low[i], high[i] = sorted(ends)
         self._ahead[control] = Estimates(value, low, high)
         return self._ahead[control]

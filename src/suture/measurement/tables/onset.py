@@ -59,7 +59,7 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
-from suture.measurement.tables.table import check_columns, check_single, not_converged, rows_of, summary
+from suture.measurement.tables.table import check_columns, check_single, not_converged, rows_of, summary, write_score
 
 if TYPE_CHECKING:
     from suture.core.network.network import Network
@@ -223,7 +223,7 @@ class Onset:
         return self.verdict
 
     def __str__(self) -> str:
-        carrier, reference = (_level(level, self.unit) for level in self.levels)
+        carrier, reference = (write_score(level, self.unit) for level in self.levels)
         return (
             f"{self.trait}: {self._head}\n"
             f"  {self.carrier} (carrier) {carrier}, {self.reference} (reference) {reference}\n"
@@ -362,7 +362,3 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
         failed=missed,
         unmeasured=unmeasured,
     )
-
-
-def _level(value: float, unit: str) -> str:
-    return f"{100 * value:.1f} %" if unit == "fraction" else f"{value:.3f}" + (f" {unit}" if unit != "raw" else "")

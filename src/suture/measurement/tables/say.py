@@ -28,6 +28,7 @@ from suture.measurement.tables.questions import (
     may_gain,
 )
 from suture.measurement.tables.read import Reading
+from suture.measurement.tables.table import write_score
 
 FEW = 3  #: seams that a sentence names
 MOST = 6  #: seams that a list names
@@ -158,7 +159,7 @@ def say_title(reading: Reading) -> str:
     first = reading.pairs[0]
     plain = reading.table[(reading.table["score"] == reading.score) & (reading.table["control"] == PLAIN)].iloc[0]
     if len(reading.pairs) == 1:
-        own = f" ({first.receiver} alone: {score_words(reading, first.parent('receiver'))})"
+        own = f" ({first.receiver} alone: {write_score(first.parent('receiver'), first.unit)})"
         who = str(first)
     else:
         who, own = f"{len(reading.pairs)} pairs of networks", ""
@@ -237,9 +238,10 @@ def _answer_pairs(reading: Reading) -> str:
 def _shuffled(reading: Reading, where: Mask) -> str:
     kept = reading.gather(lambda pair: pair.line(CONTROL["pairs"])["stitched"].to_numpy(float))[where]
     floor = reading.gather(lambda pair: pair.guessing(reading.chance))[where][0]
-    reach = kept.max() if reading.pairs[0].rises else kept.min()
-    guess = abs(floor) / (100 if reading.pairs[0].percent else 1)
-    return f"shuffled pairs reach {score_words(reading, float(reach))} (guessing: {score_words(reading, float(guess))})"
+    first = reading.pairs[0]
+    reach = kept.max() if first.rises else kept.min()
+    guess = abs(floor) / (100 if first.percent else 1)
+    return f"shuffled pairs reach {write_score(reach, first.unit)} (guessing: {write_score(guess, first.unit)})"
 
 
 def _answer_mistakes(reading: Reading) -> str:
@@ -368,25 +370,17 @@ def _say_depth(shown: Matrix) -> Iterator[str]:
     """Compare the halves of a matrix, and name its extremes."""
     plain = shown.table[shown.table["control"] == PLAIN]
     means = by_depth(plain, shown.score, pooled=True).iloc[0]
-
-    def value(x: float) -> str:
-        return f"{100 * x:.1f} %" if shown.percent else f"{x:.3f} {shown.unit.replace('raw', '')}".strip()
-
     for here, there, name, other in (
         ("late_to_early", "early_to_late", _LATE, "early → late"),
         ("near", "far", "Within one cut of the diagonal", "away from it"),
     ):
         gap = means[here] - means[there]
         if np.isfinite(gap):
-            by = (
-                f"{100 * abs(gap):.1f} points"
-                if shown.percent
-                else f"{abs(gap):.3f} {shown.unit.replace('raw', '')}".strip()
-            )
+            by = f"{100 * abs(gap):.1f} points" if shown.percent else write_score(abs(gap), shown.unit)
+            ours, theirs = (write_score(means[half], shown.unit) for half in (here, there))
             yield (
-                f"{name}: {value(means[here])} on average over {means[f'{here}_cells']:.0f} seams, {by} "
-                f"{'higher' if gap > 0 else 'lower'} than {other}: {value(means[there])} over "
-                f"{means[f'{there}_cells']:.0f}."
+                f"{name}: {ours} on average over {means[f'{here}_cells']:.0f} seams, {by} "
+                f"{'higher' if gap > 0 else 'lower'} than {other}: {theirs} over {means[f'{there}_cells']:.0f}."
             )
     rows, columns = (
         [cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts]
@@ -394,7 +388,8 @@ def _say_depth(shown: Matrix) -> Iterator[str]:
     )
     labels, values = [f"{row} → {column}" for row in rows for column in columns], shown.plain.ravel()
     least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
-    yield f"Lowest: {value(values[least])} at {labels[least]}; highest: {value(values[most])} at {labels[most]}."
+    lowest, highest = (write_score(values[i], shown.unit) for i in (least, most))
+    yield f"Lowest: {lowest} at {labels[least]}; highest: {highest} at {labels[most]}."
 
 
 # --- words and numbers ------------------------------------------------------------------------------------------------
@@ -458,12 +453,6 @@ def unit_of(reading: Reading) -> str:
 
 def _size(reading: Reading, value: float) -> str:
     return f"{value:z.{1 if reading.pairs[0].percent else 3}f}"
-
-
-def score_words(reading: Reading, value: float) -> str:
-    """Write a score with its unit: ``98.3 %``, ``2.310 nats``."""
-    first = reading.pairs[0]
-    return f"{100 * value:.1f} %" if first.percent else f"{value:.3f} {first.penalty_unit}".strip()
 
 
 def spread_words(pair: Curve, of: Estimates, i: int) -> str:

@@ -262,6 +262,11 @@ def main_score(table: pd.DataFrame) -> str:
     return "accuracy" if "accuracy" in held or not held else held[0]
 
 
+def write_score(value: float, unit: str) -> str:
+    """Write a score with its unit: ``98.3 %``, ``2.310 nats``, ``0.512``."""
+    return f"{100 * value:.1f} %" if unit == "fraction" else f"{value:.3f} {unit.replace('raw', '')}".strip()
+
+
 def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
     """Return the rows of a score. Raises ``DataError`` with the scores of the table if it is none of them."""
     rows = table[table["score"] == score]
