@@ -139,7 +139,6 @@ INPUTS = [
     ("export a --to csv", 2, "a has no table"),
     ("export a/card.json --to csv", 2, "a/card.json is not a table"),
     ("export run --to csv --out a/card.json", 2, "cannot write to a/card.json"),
-    ("export run --to csv --out /nowhere/all", 2, "cannot write to /nowhere/all"),
     ("cuts run", 2, "no model source 'run'"),
     ("cuts a/model.safetensors", 2, "weights alone are not a model"),
     ("cuts nothing.py:make", 2, "no file nothing.py"),

@@ -20,11 +20,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from suture.common.constants import OUTPUT
 from suture.common.errors import DataError
-from suture.measurement.tables.table import check_columns, main_score, not_converged, rows_of
+from suture.measurement.tables.table import (
+    Mask,
+    Numbers,
+    check_columns,
+    ends_at_output,
+    main_score,
+    not_converged,
+    rows_of,
+)
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
 POOLED = "all"  #: the sender and the receiver of a row over several pairs of networks
@@ -33,9 +39,6 @@ EXACT = 1e-9  #: numbers that differ by less are equal: depths of 1/3 and 2/6
 _MATRIX = ["study", "sender", "receiver", "stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
 _PLACE = ["sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]
 _MEANS = ["stitched", "sender_score", "receiver_score"]
-
-Numbers = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 def cells(table: pd.DataFrame, score: str | None = None, told_apart: Sequence[str] = _MATRIX) -> pd.DataFrame:
@@ -109,15 +112,6 @@ def profiles(table: pd.DataFrame, score: str | None = None) -> pd.DataFrame:
                 named = dict(zip(_MATRIX, map(str, key), strict=True))
                 rows.append(named | {"role": role, "cut": cut, "depth": depth} | _spread(line))
     return pd.DataFrame(rows)
-
-
-def ends_at_output(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows, or cells, are of baselines that end at ``OUTPUT``, behind the receiver's layers.
-
-    If the trials themselves end there too, the receiver has a cut of that name, and it is shown as any other.
-    """
-    there = rows["receiver_cut"] == OUTPUT
-    return there & ~rows["receiver"].isin(rows.loc[there & (rows["control"] == ""), "receiver"])
 
 
 def at_least_as_deep(sender_depths: Numbers, receiver_depths: Numbers) -> Mask:

@@ -14,11 +14,13 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.scores.outcomes import compare, unpack
-from suture.measurement.tables.by_depth import Mask, Numbers, ends_at_output
 from suture.measurement.tables.table import (
     OVER_SAMPLES,
+    Mask,
+    Numbers,
     check_columns,
     check_single,
+    ends_at_output,
     main_score,
     never_known,
     not_converged,

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
+from suture.measurement.tables.by_depth import at_least_as_deep, cells
 from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
 from suture.measurement.tables.similarities import check_similarities
-from suture.measurement.tables.table import check_single, main_score
+from suture.measurement.tables.table import Mask, Numbers, check_single, ends_at_output, main_score
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,9 +37,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, unpack
-from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates
-from suture.measurement.tables.table import OVER_SAMPLES
+from suture.measurement.tables.table import OVER_SAMPLES, Mask, Numbers
 
 Question = Literal["works", "sender", "receiver", "pairs", "mistakes"]
 QUESTIONS: tuple[Question, ...] = ("works", "sender", "receiver", "pairs", "mistakes")

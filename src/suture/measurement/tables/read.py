@@ -14,11 +14,10 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.validation import check_kind
-from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_curve, arrange_pairs
 from suture.measurement.tables.matrix import Matrix, arrange_matrix
 from suture.measurement.tables.questions import QUESTIONS, UNASKED, YES, Answered, Answers, Question, answer, settle
-from suture.measurement.tables.table import MARGIN, main_score, say_warnings
+from suture.measurement.tables.table import MARGIN, Mask, Numbers, main_score, say_warnings
 
 View = Literal["trait", "curve", "curves", "matrix"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from suture.common.formatting import say_count
 from suture.measurement.scores.alone import least_gain
-from suture.measurement.tables.by_depth import Mask, by_depth
+from suture.measurement.tables.by_depth import by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates
 from suture.measurement.tables.matrix import Matrix
 from suture.measurement.tables.questions import (
@@ -28,7 +28,7 @@ from suture.measurement.tables.questions import (
     may_gain,
 )
 from suture.measurement.tables.read import Reading
-from suture.measurement.tables.table import write_score
+from suture.measurement.tables.table import Mask, write_score
 
 FEW = 3  #: seams that a sentence names
 MOST = 6  #: seams that a list names

@@ -10,11 +10,14 @@ from math import hypot, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import parquet
 
 from suture.common.atomic import whole
+from suture.common.constants import OUTPUT
 from suture.common.errors import DataError, OutputError
 from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from suture.measurement.trials.trial import Failure, Measurement
 
 Row = dict[str, object]
+Numbers = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 #: Every column, in order, with its type.
 COLUMNS: dict[str, str] = {
@@ -274,6 +279,15 @@ def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
         held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
         raise DataError(f"the table has no measurement of '{score}'; its scores: {held}")
     return rows
+
+
+def ends_at_output(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which rows, or cells, are of baselines that end at ``OUTPUT``, behind the receiver's layers.
+
+    If the trials themselves end there too, the receiver has a cut of that name, and it is shown as any other.
+    """
+    there = rows["receiver_cut"] == OUTPUT
+    return there & ~rows["receiver"].isin(rows.loc[there & (rows["control"] == ""), "receiver"])
 
 
 def say_warnings(table: pd.DataFrame) -> list[str]:

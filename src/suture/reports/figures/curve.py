@@ -31,7 +31,7 @@ from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.onset import CONVEYED, Onset, Way
 from suture.measurement.tables.read import Reading
 from suture.measurement.tables.say import asked, headline
-from suture.reports import arrange
+from suture.reports import charts
 from suture.reports.charts import OPEN, SIMILARITY, Chart, Line, Measure
 from suture.reports.figures.verdict import head, mark_entries, name_lines, name_marks, strip
 from suture.reports.style import LETTERS, SERIES, shortened
@@ -128,7 +128,7 @@ def curve(
     headline and the marks, and draws all lines. Raises ``DataError`` if the reading is more than one curve, or no seam
     of it was compared.
     """
-    chart = arrange.curve(reading, similarities)
+    chart = charts.curve(reading, similarities)
     scored, *costs = (one for one in chart.measures if one.show != SIMILARITY)
     indices = [one for one in chart.measures if one.show == SIMILARITY]
     if similarities is not None and not indices:
@@ -234,7 +234,7 @@ def localisation(table: pd.DataFrame, found: Onset, *, width: float = WIDTH, for
     a ring, and its place is marked behind, each direction's own in green if they disagree. ``width`` is in inches;
     ``for_page`` leaves out the verdict above.
     """
-    chart = arrange.localisation(table, found)
+    chart = charts.localisation(table, found)
     with styled():
         figure, axes = _page(chart, [1.35, 1.35], width)
         marks: dict[str, Artist] = {}

@@ -23,14 +23,14 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Numbers, by_depth
+from suture.measurement.tables.by_depth import by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, places_of, staircase
 from suture.measurement.tables.questions import CLOSE, NO, YES
 from suture.measurement.tables.read import Reading
 from suture.measurement.tables.say import asked, headline, name_question, say_mark
-from suture.measurement.tables.table import say_quick
-from suture.reports import arrange
+from suture.measurement.tables.table import Numbers, say_quick
+from suture.reports import charts
 from suture.reports.charts import OPEN, scale_of
 from suture.reports.figures.cells import (
     COLOURS,
@@ -116,7 +116,7 @@ class _Source:
 
     def __init__(self, reading: Reading, for_page: bool, controls: bool) -> None:
         self.reading, self.shown, self.for_page = reading, reading.matrix, for_page
-        self.chart = arrange.matrix(reading)
+        self.chart = charts.matrix(reading)
         self.judged, self.means = _judge(reading), _means_by_depth(reading.matrix)
         self.said = "" if for_page else headline(reading)
         first, *others = sorted(self.shown.panels, key=place_of)

@@ -7,10 +7,10 @@ The interval of a difference is put together from those of the two scores as tho
 import numpy as np
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.read import scores_of
 from suture.measurement.tables.say import say_open, share_of, spread_words
+from suture.measurement.tables.table import Mask
 from suture.reports.charts import OPEN, Grid
 from suture.reports.html.runs import Run
 

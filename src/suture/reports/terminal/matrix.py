@@ -7,10 +7,11 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
+from suture.measurement.tables.by_depth import by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities
 from suture.measurement.tables.similarities import SEAM, check_similarities
+from suture.measurement.tables.table import Mask, Numbers
 from suture.reports.charts import OPEN
 from suture.reports.style import name_of, place_of
 from suture.reports.terminal.curve import natural_width, new_table, written
