@@ -2,6 +2,7 @@
 
 import shlex
 from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def verify(chosen: Namespace) -> int:
     folder = Path(chosen.folder).expanduser()
     findings = inspection.verify(folder)
     if chosen.json:
-        found = [stores.finding_record(finding) for finding in findings]
+        found = [asdict(finding) | {"path": str(finding.path)} for finding in findings]
         output.show_json({"path": str(folder), "sound": not findings, "findings": found})
         return 1 if findings else 0
     parts = [stores.findings_text(findings, folder)] if findings else []

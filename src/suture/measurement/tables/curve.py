@@ -176,11 +176,6 @@ class Curve:
         """The fits of the trials themselves that cannot say whether they have converged, such as ``Quick()``."""
         return " and ".join(never_known(self.plain))
 
-    def is_failed(self, control: str) -> Mask:
-        """Return where the trial of a control failed, or one of its seeds."""
-        cuts = {cut for kind, cut in self.failed if kind == control or (control == NOISE and kind.startswith(NOISE))}
-        return np.array([cut in cuts for cut in self.cuts], bool)
-
     def is_doubtful(self) -> Mask:
         """Return where networks are not to be trusted, by the trial itself or by the receiver stitched to itself."""
         lines = [self.line(kind) for kind in (PLAIN, "itself")]

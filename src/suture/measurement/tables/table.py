@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from io import BytesIO
 from math import hypot, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -27,9 +26,6 @@ from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
 from suture.measurement.tables.averages import LEAST, SIDE, average_numbered
 from suture.measurement.tables.described import Described, Record
-
-if TYPE_CHECKING:
-    from suture.measurement.trials.trial import Failure, Measurement
 
 Row = dict[str, object]
 Numbers = NDArray[np.float64]
@@ -110,13 +106,6 @@ _AVERAGED = [
     *("stitched", "sender_score", "receiver_score", "chance", "penalty", "representation_error", *_APART),
     *("steps", "gained", "gained_error", "seconds"),
 ]
-
-
-def to_table(results: "Iterable[Measurement | Failure]") -> pd.DataFrame:
-    """Make the table of measurements and failures."""
-    from suture.measurement.tables.records import describe_trial, record  # takes torch with it; see ``described``
-
-    return table_of((describe_trial(result.trial), record(result)) for result in results)
 
 
 def table_of(results: Iterable[tuple[Described, Record]]) -> pd.DataFrame:

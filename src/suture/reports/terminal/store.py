@@ -104,11 +104,6 @@ def _paragraph(places: Sequence[Finding], folder: Path) -> str:
     return "\n".join([*paths, f"  {first.problem}", f"  remedy: {first.remedy}"])
 
 
-def finding_record(finding: Finding) -> dict[str, Any]:
-    """Return a finding as plain values."""
-    return asdict(finding) | {"path": str(finding.path)}
-
-
 def trials_table(table: "pd.DataFrame", score: str) -> "Table":
     """Show a row per trial: for tables that are neither one curve nor one matrix."""
     from pandas import isna
