@@ -36,7 +36,7 @@ from suture.measurement.scores.pooled import CHUNK as SUMMARISED
 from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial
 from suture.runs.store.store import TRIALS, Store
-from suture.runs.timing import time_trials
+from suture.runs.timing import is_last, time_trials
 
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
 #: a convolution, with torch 2.13 for the CPU; transformers and timm add 150 MB.
@@ -280,7 +280,7 @@ def _peak(trial: Trial, disk: int | None) -> int:
     convex = 0  # features of a problem that is solved as one, in float64
     if any(isinstance(fit, Logistic) for fit in fits):
         convex = 8 * 3 * (family.reads(shapes[0]) if isinstance(family, Probe) else sent) * (fitted + held_out)
-    elif fast and all(prod(other.shape) == width(cut.shape) for other in later):
+    elif fast and is_last(trial):
         convex = 8 * 3 * width(shapes[0]) * (fitted + held_out)
     return held + max(step, images * (4 * _LIVE * widest + error), 8 * 2 * rows, convex)
 
