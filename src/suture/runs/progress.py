@@ -227,7 +227,7 @@ class Lines(_Shown):
                 self._say("; ".join([self._say_so_far(), *known]))
 
     def _remind(self, ended: threading.Event) -> None:
-        while not ended.wait(QUIET / 4):
+        while not ended.wait(QUIET / 4):  # so that a line is late by a quarter at most
             self.remind()
 
     def warn(self, said: str) -> None:

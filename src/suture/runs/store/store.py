@@ -284,7 +284,7 @@ class Store:
                 with open(temporary / name, "wb") as file:
                     file.write(content)
                     file.flush()
-                    os.fsync(file.fileno())
+                    os.fsync(file.fileno())  # before the rename: after a power cut a name might lead to an empty file
             flush(temporary)
             if folder.exists() and self.find_damage(kind, key):
                 aside = temporary.with_suffix(".aside.part")
