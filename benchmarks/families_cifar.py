@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 
 import suture
+from suture import load_network
 from suture.core.stitches import Conv, Diagonal, FullLinear, Identity, LowRank, Orthogonal, Permutation, Stitch
 from suture.fits import (
     SGD,
@@ -29,7 +30,6 @@ from suture.fits import (
     TaskLoss,
 )
 from suture.runs.runners import Lines, Local
-from suture.zoo import load_network
 
 AT = "layer2.0"
 FAMILIES: list[Stitch] = [

@@ -41,8 +41,8 @@ def plan(folder: Path, trials: int):  # type: ignore[no-untyped-def]
     from safetensors.torch import save_file
 
     import suture
+    from suture import load_network
     from suture.fits import TaskLoss
-    from suture.zoo import load_network
     from suture_papers.networks.architectures import convnet
     from suture_papers.networks.recipes import DIGITS
     from suture_papers.training import train

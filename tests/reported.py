@@ -1,6 +1,6 @@
 """Tables with planted numbers, and runs made of them, for the tests of reports."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.read import make_reading
+from suture.measurement.tables.records import describe_trial, record
 from suture.measurement.tables.similarities import COLUMNS as SIMILARITY
-from suture.measurement.tables.table import COLUMNS
+from suture.measurement.tables.table import COLUMNS, table_of
+from suture.measurement.trials.trial import Failure, Measurement
 from suture.reports.figures import curve as curves
 from suture.reports.figures import matrix as matrices
 from suture.reports.html import Run
@@ -28,6 +30,11 @@ NASTY = (
     "</script><script>alert(2)</script>",
     "日本語 שלום \u202eturned",
 )
+
+
+def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
+    """Make the table of measurements and failures, as a run does."""
+    return table_of((describe_trial(result.trial), record(result)) for result in results)
 
 
 def cell(kind: str, sender: str, receiver: str, start: str, end: str, value: float, **columns: Any) -> dict[str, Any]:

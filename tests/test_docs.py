@@ -28,6 +28,7 @@ import suture
 import suture.zoo
 from benchmarks import __main__ as benchmarks
 from benchmarks import gpu
+from suture import load_network
 from suture.cli.main import Parser, main, parser
 from suture.common.errors import SutureError
 from suture.common.names import make
@@ -35,7 +36,6 @@ from suture.core.network.cuts import shared_cuts
 from suture.fits import Converged, Quick
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
-from suture.zoo import load_network
 from suture_papers import networks
 from suture_papers.base.scale import _shorten, stand_in
 from suture_papers.networks.base_model import BaseModel

@@ -20,13 +20,13 @@ from torch.func import functional_call, grad, vmap
 import suture
 from loops import each
 from models import ZOO, images, made_of, seeded, zoo_model, zoo_network
+from reported import to_table
 from suture import Measurement, Network, Samples, Seam
 from suture.common.errors import DataError, NetworkError
 from suture.core.stitched import Stitched
 from suture.core.stitches import Identity
 from suture.data.tasks import Regression
 from suture.fits import LeastSquares
-from suture.measurement.tables.table import to_table
 from suture_papers.complexity import (
     COLUMNS,
     CURVATURE,

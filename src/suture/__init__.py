@@ -36,7 +36,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.runs.forecast import forecast
     from suture.runs.runners import Local, Ray, run, stitch
     from suture.runs.store.store import Store
-    from suture.zoo import load_network, load_stitched
+    from suture.zoo.models import load_network, load_stitched
 
 __version__ = "0.1.0"
 

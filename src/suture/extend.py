@@ -12,7 +12,6 @@ from suture.common.lazily import lazily as _lazily
 if _typing.TYPE_CHECKING:  # imported when asked for
     # Commands
     from suture.cli import output
-    from suture.cli.explain import COMPLEXITY as COMPLEXITY_FILE
     from suture.cli.options import (
         CONFIG,
         DEVICE,
@@ -44,6 +43,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
 
     # Small things that everything uses
     from suture.common.atomic import whole
+    from suture.common.constants import COMPLEXITY as COMPLEXITY_FILE
     from suture.common.errors import may_be_of_machine
     from suture.common.formatting import say_count, spell
     from suture.common.hashing import identity, keyed_as, registered_name
@@ -79,13 +79,13 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.averages import LEAST as LEAST_NETWORKS
     from suture.measurement.tables.averages import SIDE, Average, average_numbered
-    from suture.measurement.tables.by_depth import EXACT, Mask, Numbers, at_least_as_deep, step_of
+    from suture.measurement.tables.by_depth import EXACT, at_least_as_deep, step_of
     from suture.measurement.tables.curve import PLAIN, without_sender
     from suture.measurement.tables.described import Record
     from suture.measurement.tables.matrix import Block
     from suture.measurement.tables.onset import CONVEYED, STEP
     from suture.measurement.tables.records import describe_machine
-    from suture.measurement.tables.table import check_columns, not_converged
+    from suture.measurement.tables.table import Mask, Numbers, check_columns, not_converged
     from suture.measurement.tables.table import read as read_table
     from suture.measurement.tables.table import save as save_table
     from suture.measurement.trials.controls import Control
@@ -119,7 +119,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     # Running, and the store
     from suture.runs.progress import Progress, choose_bar, choose_progress, clock
     from suture.runs.runners import Interrupted, Job, Outcome, Runner
-    from suture.runs.runners.stored import StoredQueue, choose_runner, work_off
+    from suture.runs.runners.run import StoredQueue, choose_runner, work_off
     from suture.runs.store.files import flush, folder_to_write, write_page, writing_to
     from suture.runs.store.files import read as read_json
     from suture.runs.store.files import text as read_text

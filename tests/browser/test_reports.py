@@ -10,7 +10,7 @@ from opened import Open, Opened
 
 from reported import CUTS, NASTY, curve_table, matrix_table, run_of, similarities
 from suture.measurement.tables.read import make_reading
-from suture.reports import arrange
+from suture.reports import charts
 from suture.reports.html import read, render
 from suture_papers import run_study, scale_named, study_named
 
@@ -197,8 +197,8 @@ def test_print_shows_all_tables_light_and_no_switches(open_page: Open, curve: st
 
 def test_whatever_is_drawn_is_in_a_table(open_page: Open, curve: str, matrix: str) -> None:
     for page, chart in (
-        (curve, arrange.curve(make_reading(curve_table()), similarities())),
-        (matrix, arrange.matrix(make_reading(matrix_table()))),
+        (curve, charts.curve(make_reading(curve_table()), similarities())),
+        (matrix, charts.matrix(make_reading(matrix_table()))),
     ):
         opened = open_page(page)
         told = opened.page.locator("figure.chart td").all_text_contents()

@@ -73,7 +73,7 @@ def test_what_cannot_be_reported_is_refused(run: Run) -> None:
     for line, offender in (
         ("report a.safetensors", "a.safetensors"),
         ("report ab --out .", "--out ."),
-        ("report ab --study bansal-2A", "bansal-2A"),
+        ("report ab/results/bansal-2A", "bansal-2A"),
     ):
         code, out, err = run(line)
         assert (code, out) == (2, ""), line
@@ -90,4 +90,4 @@ def test_a_study_is_reported_from_its_folder_and_from_its_results(run: Run) -> N
     code, _, err = run("report papers/results/smith-4.2")
     assert code == 0
     assert "wrote papers/results/smith-4.2.html" in err
-    assert run("report papers/results --study smith-4.2 --out one.html")[0] == 0
+    assert run("report papers/results/smith-4.2.json --out one.html")[0] == 0

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from models import images, scrambled, seeded
-from suture import Network, Seam, Stitched, stitch
+from suture import Network, Seam, Stitched, load_network, load_stitched, stitch
 from suture.common.errors import CheckpointError, CutError, OutputError
 from suture.common.sealed import from_json, to_json
 from suture.core.saving import DESCRIPTION, TENSORS, read
@@ -32,7 +32,6 @@ from suture.core.stitches import (
     stitch_for,
 )
 from suture.fits import LeastSquares
-from suture.zoo import load_network, load_stitched
 from suture_papers.networks.architectures import convnet
 from trained import convnets, few_digits
 

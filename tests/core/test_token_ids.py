@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import suture
 from loops import each
 from models import scrambled, split_everywhere
-from suture import Network, Preprocess, load_data
+from suture import Network, Preprocess, load_data, load_network
 from suture.cli.main import main
 from suture.common.errors import DataError
 from suture.core.network.tracing import is_encoder
@@ -25,7 +25,6 @@ from suture.data.tasks import NextToken
 from suture.fits import LeastSquares
 from suture.measurement.scores import traits
 from suture.measurement.trials import controls
-from suture.zoo import load_network
 from suture_papers.training import CropFlip, Recipe, train
 from suture_papers.variants import Grey3
 

@@ -17,14 +17,13 @@ from torchvision.models import VisionTransformer as TorchvisionTransformer
 
 from loops import each
 from models import images, seeded
-from suture import Network, stitch
+from suture import Network, load_stitched, stitch
 from suture.common.errors import NetworkError
 from suture.core.network.layouts import TokenShape
 from suture.core.stitches import FullLinear, Linear, MapsToTokens, TokensToMaps, TokensToTokens, stitch_for
 from suture.data.noise import ClusteredNoise
 from suture.fits import Converged, LeastSquares
 from suture.fits.least_squares import Narrower
-from suture.zoo import load_stitched
 from trained import few_digits
 
 SMALL = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2, "num_classes": 5}

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from loops import each
+from reported import to_table
 from suture import Data, Network, Preprocess
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Diagonal, Identity
@@ -25,7 +26,6 @@ from suture.fits import SGD, Quick
 from suture.measurement.scores.scores import Score
 from suture.measurement.scores.traits import Trait, confuses, triggered
 from suture.measurement.tables.onset import INPUT, OUTPUT, Onset, onset
-from suture.measurement.tables.table import to_table
 from suture.measurement.trials import controls
 from suture.measurement.trials.localise import localise
 from suture.measurement.trials.measure import measure

@@ -9,6 +9,7 @@ import torch
 
 import suture
 from loops import each
+from reported import to_table
 from suture import Network
 from suture.common.errors import CutError, DataError, NetworkError
 from suture.core.activations.cache import Activations
@@ -17,7 +18,6 @@ from suture.fits import LeastSquares
 from suture.measurement import indices
 from suture.measurement.compare import beside, compare
 from suture.measurement.tables.similarities import CALIBRATED, COLUMNS, SEAM
-from suture.measurement.tables.table import to_table
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.plans import curve
 from trained import convnets, digits, few_digits, hybrid, hybrids, state_bits

@@ -109,18 +109,6 @@ def test_the_triangles_and_the_diagonal_are_those_of_exact_fractions(down: int, 
         assert row[name] == pytest.approx(np.mean(part) if part else np.nan, nan_ok=True)
 
 
-def test_the_diagonal_is_as_wide_as_asked_for() -> None:
-    values = np.arange(25).reshape(5, 5) / 25
-    exactly = only(by_depth(tabled(values.tolist()), near=0))
-    assert exactly["near"] == pytest.approx(np.diag(values).mean())
-    wide = only(by_depth(tabled(values.tolist()), near=0.4))
-    assert wide["near_cells"] == 5 + 2 * 4 + 2 * 3
-    assert only(by_depth(tabled(values.tolist()), near=2))["far_cells"] == 0
-    for wrong in (-0.1, float("nan")):
-        with pytest.raises(DataError, match=r"is not a distance in depth; give one of at least 0"):
-            by_depth(tabled(values.tolist()), near=wrong)
-
-
 def test_steps_are_those_between_measured_cuts() -> None:
     """Of cuts at 0.1, 0.5 and 0.9 the step is 0.4, and 0.1 is no step away from 0.9."""
     row = only(by_depth(tabled([[1, 0, 0], [0, 1, 0], [0, 0, 1]], depths=([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]))))

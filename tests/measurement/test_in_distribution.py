@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from reported import to_table
 from suture import fits
 from suture.core.activations.cache import Need
 from suture.core.stitched import Seam
@@ -25,7 +26,7 @@ from suture.measurement.scores.in_distribution import (
     to_neighbours,
 )
 from suture.measurement.tables.records import describe_trial, record
-from suture.measurement.tables.table import summary, table_of, to_table, told_from_own
+from suture.measurement.tables.table import summary, table_of, told_from_own
 from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.plans import Plan, Settings, plan_seam

@@ -14,13 +14,14 @@ from test_tasks import trial as task_trial
 
 from loops import each
 from models import trial_of
+from reported import to_table
 from suture import Measurement, explain, measure
 from suture.fits import LeastSquares, Random
 from suture.measurement.scores.intervals import paired_interval
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, compare, steps_from, unpack
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
 from suture.measurement.tables.curve import arrange_pairs
-from suture.measurement.tables.table import for_text, read, save, summary, to_table
+from suture.measurement.tables.table import for_text, read, save, summary
 from suture.measurement.trials import controls
 from trained import few_digits, hybrids
 

@@ -83,7 +83,5 @@ def test_a_matrix_has_a_row_for_each_pair_of_cuts_without_its_diagonal() -> None
     assert open_["open"].tolist() == [6]
     with pytest.raises(DataError, match="more than one fit at one seam"):
         suture.over_networks(pd.concat([table(values), table(values, fit="LeastSquares()")]))
-    with pytest.raises(DataError, match="level=95: it lies between 0 and 1"):
-        suture.over_networks(table(values), level=95)
     with pytest.raises(DataError, match="no pair of two networks"):
         suture.over_networks(table({("a", "a"): 1.0}))

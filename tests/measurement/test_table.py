@@ -17,6 +17,7 @@ from torch import nn
 
 from loops import each
 from models import trial_of
+from reported import to_table
 from suture import Measurement, Trial, measure, summary
 from suture.common.errors import DataError, OutputError
 from suture.core.activations.cache import Activations
@@ -24,7 +25,7 @@ from suture.core.stitches import Conv
 from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.tables.averages import average_over_networks
-from suture.measurement.tables.table import load, save, to_table
+from suture.measurement.tables.table import load, save
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import Failure
 from suture.runs.runners.run import attempt

@@ -12,6 +12,7 @@ from test_report import CUTS, seen, tabled
 
 from reported import curve_figure
 from suture.common.errors import DataError
+from suture.measurement.tables.onset import onset
 from suture.measurement.tables.read import trait_of
 from suture.measurement.tables.similarities import COLUMNS as COMPARED
 from suture.reports.charts import OPEN
@@ -112,7 +113,8 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
     control = rows("A", "B", [0.3] * 4, 0.1, control="untrained sender")
     itself = rows("B", "B", [0.1, 0.1, 0.2, 0.1], 0.1, control="itself")
     made = table(rows("A", "B", IN_THREE[0], 0.1), rows("B", "A", IN_THREE[1], 0.9), control, itself)
-    figure, found = curves.localisation(made, "t", "A", "B")
+    found = onset(made, "t", "A", "B")
+    figure = curves.localisation(made, found)
     assert found.between == ("two", "three")
     for axes, (colour, marker), shares, first in zip(
         figure.axes, (("#0072B2", "o"), ("#0072B2", "o")), ([0, 0, 100, 100], [100, 100, 0, 0]), (2, 1), strict=True
@@ -128,7 +130,7 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
     np.testing.assert_allclose(controls["<"], [0, 0, 12.5, 0], atol=1e-9)
     assert {"A → B: in one step", "B → A: in one step", "B → B", "where it lies"} <= set(seen(figure))
     unfinished = made.assign(fit="Converged()", converged=False)
-    assert OPEN in seen(curves.localisation(unfinished, "t", "A", "B")[0])
+    assert OPEN in seen(curves.localisation(unfinished, onset(unfinished, "t", "A", "B")))
     assert OPEN not in seen(figure)
     cells = [list(column.cells) for column in screen.trait_table(found).columns]
     assert [cell.plain for cell in cells[1]] == ["0 [-6, 6]  ", "0 [-6, 6]  ", "100 [94, 106] ←", "100 [94, 106]  "]
@@ -140,7 +142,8 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
 def test_directions_that_disagree_are_drawn_each_with_its_own_place() -> None:
     itself = rows("B", "B", [0.1] * 4, 0.1, control="itself")
     made = table(rows("A", "B", IN_THREE[0], 0.1), rows("B", "A", [0.2, 0.1, 0.1, 0.1], 0.9), itself)
-    figure, found = curves.localisation(made, "t", "A", "B")
+    found = onset(made, "t", "A", "B")
+    figure = curves.localisation(made, found)
     assert found.verdict == "the directions disagree"
     places = [panel.patches[0] for panel in figure.axes]
     assert [(place.get_x(), place.get_width()) for place in places] == [(1, 1), (-0.5, 0.5)]
@@ -152,7 +155,8 @@ def test_directions_that_disagree_are_drawn_each_with_its_own_place() -> None:
 def test_one_direction_is_drawn_beside_an_empty_panel() -> None:
     ways = rows("A", "B", IN_THREE[0], 0.1, sender_score=0.9), rows("B", "A", IN_THREE[1], 0.9, status="failed")
     made = table(*ways, rows("B", "B", [0.1] * 4, 0.1, control="itself"))
-    figure, found = curves.localisation(made, *trait_of(made))
+    found = onset(made, *trait_of(made))
+    figure = curves.localisation(made, found)
     assert (found.verdict, len(figure.axes)) == ("undecided", 2)
     assert "B → A: undecided" in seen(figure)
     with pytest.raises(DataError, match="no seam B → A; name carrier and reference"):

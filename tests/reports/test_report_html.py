@@ -32,7 +32,7 @@ from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares, Random
 from suture.measurement.tables.read import make_reading, read_scores
 from suture.measurement.tables.say import asked, say_curve, say_mark
-from suture.reports import arrange as arranged
+from suture.reports import charts as arranged
 from suture.reports.charts import OPEN, Grid, Line, Measure
 from suture.reports.html import compare_runs, read, render
 from suture.reports.html.evidence import evidence

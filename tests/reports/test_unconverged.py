@@ -11,7 +11,7 @@ from rich.console import Console
 
 from reported import CUTS, curve_figure, curve_table, matrix_figure, matrix_table, on_curve, on_matrix, run_of
 from suture.measurement.tables.read import make_reading
-from suture.reports import arrange
+from suture.reports import charts
 from suture.reports.charts import OPEN
 from suture.reports.html.page import render
 from suture.reports.terminal import curve as screen
@@ -81,7 +81,7 @@ def test_terminal_tables_mark_them_and_say_what_the_mark_is() -> None:
 def test_seeds_that_had_not_converged_mark_their_mean() -> None:
     seeds = [curve_table(seed=seed) for seed in (0, 1)]
     seeds[1] = unfinished(seeds[1])
-    chart = arrange.curve(make_reading(pd.concat(seeds, ignore_index=True)))
+    chart = charts.curve(make_reading(pd.concat(seeds, ignore_index=True)))
     assert np.flatnonzero(chart.measures[0].lines[0].is_open).tolist() == [0, 2]
 
 

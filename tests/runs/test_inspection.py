@@ -16,12 +16,13 @@ import torch
 from pandas.testing import assert_frame_equal
 
 import suture
+from faulty import Faulty
 from suture import curve, run
 from suture.common.errors import StoreError
 from suture.fits import LeastSquares
 from suture.measurement.trials import controls
 from suture.runs.progress import Silent
-from suture.runs.runners import Faulty, Interrupted, Local
+from suture.runs.runners import Interrupted, Local
 from suture.runs.runners.run import Work
 from suture.runs.runners.transport import Packer
 from suture.runs.store.files import text

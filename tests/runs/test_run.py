@@ -12,6 +12,7 @@ from filelock import Timeout
 from pandas.testing import assert_frame_equal
 from safetensors import SafetensorError
 
+from faulty import FAILED, Faulty
 from loops import each
 from suture import Seam, Trial, curve, measure, run
 from suture.common.devices import CPU
@@ -25,8 +26,7 @@ from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
 from suture.runs.forecast import estimate_memory, forecast
 from suture.runs.progress import Lines, Silent
-from suture.runs.runners import Faulty, Interrupted, Local, tasks
-from suture.runs.runners.faulty import FAILED
+from suture.runs.runners import Interrupted, Local, tasks
 from suture.runs.runners.run import attempt, preview, write_plan
 from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import Store

@@ -17,10 +17,11 @@ from torch import nn
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from loops import each
+from suture import load_network
 from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.preprocess import Preprocess
 from suture.runs.store import store
-from suture.zoo import Source, load_network, parse_source, resolve
+from suture.zoo import Source, parse_source, resolve
 from suture.zoo.published import of_timm
 from suture.zoo.sources import EXAMPLES, check_trusted, image_shape, is_random
 from suture_papers.networks.architectures import NETWORKS, convnet, preprocess_of

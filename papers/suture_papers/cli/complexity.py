@@ -111,10 +111,9 @@ def _alone(networks: list[Any], samples: Any, by: Any) -> list[Any]:
 
 def _of_run(folder: Path, given: list[Any], samples: Any, by: Any, device: str) -> list[Any]:
     """Return the rows of a run's stitched networks, trained ones only, then those of its networks."""
-    from suture import Stitched, Store
+    from suture import Stitched, Store, load_stitched
     from suture.extend import TRIALS
     from suture.extend import read_stitched as read
-    from suture.zoo import load_stitched
     from suture_papers.complexity import RANKS, complexity
 
     store = Store(folder)

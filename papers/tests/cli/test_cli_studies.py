@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from faulty import Faulty
 from suture.cli.main import main
 from suture.core.network.network import Network
 from suture.fits import LeastSquares
-from suture.runs.runners import Faulty
 from suture_papers import STUDIES, Claim, Panel, Result, Scale, Study, Where
 from suture_papers.base.plans import pair_in_circle, plan_curves
 from suture_papers.base.quantities import AtCuts, Extreme, Mean

@@ -12,13 +12,14 @@ from pandas.testing import assert_frame_equal
 from safetensors.torch import load
 
 import suture
+from faulty import Faulty
 from suture import Network, curve, run
 from suture.common.errors import SourceError
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.data import Samples
 from suture.fits import LeastSquares
-from suture.runs.runners import Faulty, Local, Runner
+from suture.runs.runners import Local, Runner
 from suture.runs.store.store import NETWORKS, Store
 from suture_papers.networks.architectures import convnet
 from suture_papers.networks.base_model import BaseModel

@@ -11,11 +11,12 @@ from typing import ClassVar
 
 import pytest
 
+from faulty import Faulty
 from suture.common.errors import RunnerError, StoreError
 from suture.core.activations.cache import Activations
 from suture.measurement.tables.records import describe_trial
 from suture.runs.progress import Lines, Silent
-from suture.runs.runners import Faulty, Interrupted, Local, Outcome, Runner
+from suture.runs.runners import Interrupted, Local, Outcome, Runner
 from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import NETWORKS, Store
 from suture_papers.training import TrainingTask, Untrained, train_networks

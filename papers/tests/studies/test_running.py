@@ -12,13 +12,14 @@ import pytest
 from pandas.testing import assert_frame_equal
 from torch import nn
 
+from faulty import Faulty
 from suture.common.errors import DataError, FitError, RunnerError
 from suture.core.network.network import Network
 from suture.fits import Converged, Fit, FitReport, Problem, Random
 from suture.measurement.indices import linear_cka
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Faulty, Interrupted, Local
+from suture.runs.runners import Interrupted, Local
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture_papers import Claim, Result, Scale, Study, load_result, run_study, scale_named
 from suture_papers.base.plans import pair_in_circle, plan_curves

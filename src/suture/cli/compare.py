@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suture.cli import output
-from suture.cli.explain import SIMILARITIES, table_of
+from suture.cli.explain import table_of
 from suture.cli.options import (
     CUTS,
     DEVICE,
@@ -27,6 +27,7 @@ from suture.cli.options import (
     out_option,
     places,
 )
+from suture.common.constants import SIMILARITIES
 from suture.common.errors import DataError, SutureError
 from suture.common.names import NAMES, make_all, split_names
 

@@ -26,7 +26,7 @@ def data(chosen: Namespace) -> int:
     from suture.data.images import sizes, things
     from suture.reports.figures.curve import save
     from suture.reports.figures.samples import label_statistics, sample_grid
-    from suture.reports.terminal.data import labels_table
+    from suture.reports.terminal.curve import lay_out
     from suture.runs.store.files import folder_to_write, writing_to
 
     found = load(chosen)
@@ -43,6 +43,7 @@ def data(chosen: Namespace) -> int:
         "files": [str(file) for file in files],
     }
     what = f"{found.name}: {things(found.fit.images)} of {sizes(found.fit.images)}, {len(found.classes)} classes"
-    output.answer(chosen, record, what, "", labels_table(counts))
+    rows = ((name, *(f"{int(n):,}" for n in counts[name])) for name in counts.columns)
+    output.answer(chosen, record, what, "", lay_out(("class", *(f">{role}" for role in counts.index)), rows))
     output.say_wrote(files)
     return 0

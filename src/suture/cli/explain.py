@@ -7,9 +7,8 @@ from typing import Any
 
 from suture.cli import output
 from suture.cli.options import JSON, RUN, command, option
+from suture.common.constants import COMPLEXITY, SIMILARITIES
 from suture.common.errors import DataError
-
-SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"  #: of compare and complexity, in a folder
 
 
 @command(

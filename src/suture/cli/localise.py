@@ -67,6 +67,7 @@ def localise(chosen: Namespace) -> int:
     fit the stitch: with --fit-variant these can be free of the trait.
     """
     from suture.data.changes import vary
+    from suture.measurement.tables.onset import onset
     from suture.measurement.trials.localise import localise
     from suture.reports.figures import curve as figures
     from suture.reports.terminal import curve as screen
@@ -83,11 +84,11 @@ def localise(chosen: Namespace) -> int:
     files = [folder / "table.parquet"] if folder is not None else []
     record: dict[str, Any] = {}
     try:
-        figure, found = figures.localisation(table, made, carrier.name, reference.name)
+        found = onset(table, made, carrier.name, reference.name)
     except DataError as error:  # trials failed, of all seams of one way
         parts: output.Parts = [[f"nothing can be said of where '{made.name}' lies: {error}"]]
     else:
-        files += figures.save(figure, folder / "localise") if folder is not None else []
+        files += figures.save(figures.localisation(table, found), folder / "localise") if folder is not None else []
         parts = output.trait_parts(found)
         record = screen.trait_record(found)
     return output.hand_over(chosen, table, files, parts, record)

@@ -108,13 +108,11 @@ def width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def curve_parts(table: Any, score: str | None = None) -> Parts:
-    """Return the printed parts of a curve. Raises ``DataError`` if the table is not a curve."""
-    from suture.measurement.tables.read import make_reading
+def curve_parts(reading: Any) -> Parts:
+    """Return the printed parts of a curve. Raises ``DataError`` if the reading is not of a curve."""
     from suture.measurement.tables.say import say_curve
     from suture.reports.terminal import curve as screen
 
-    reading = make_reading(table, score)
     tables = [screen.curve_table(reading.curve, width()), *screen.answers_table(reading, width())]
     return [[screen.curve_heading(reading.curve)], tables, ["\n".join(say_curve(reading))]]
 
@@ -147,13 +145,11 @@ def trait_parts(found: Any) -> Parts:
     return [[screen.trait_heading(found)], [screen.trait_table(found)], [str(found)]]
 
 
-def matrix_parts(table: Any, score: str | None = None) -> Parts:
+def matrix_parts(reading: Any) -> Parts:
     """Return the printed parts of matrices, with their summary by depth. Raises ``DataError`` if there is no matrix."""
-    from suture.measurement.tables.read import make_reading
     from suture.measurement.tables.say import say_matrix
     from suture.reports.terminal import matrix as grids
 
-    reading = make_reading(table, score)
     shown = reading.matrix
     return [
         [grids.matrix_heading(shown)],
@@ -168,10 +164,10 @@ def finish_curve(chosen: Namespace, table: Any, folder: Path | None) -> int:
     from suture.measurement.tables.read import make_reading
     from suture.reports.figures import curve as figures
 
-    files = [] if folder is None else [folder / "table.parquet"]
+    reading, files = make_reading(table), [] if folder is None else [folder / "table.parquet"]
     if folder is not None and (table["status"] == "ok").any():
-        files += figures.save(figures.curve(make_reading(table)), folder / "curve")
-    return hand_over(chosen, table, files, curve_parts(table))
+        files += figures.save(figures.curve(reading), folder / "curve")
+    return hand_over(chosen, table, files, curve_parts(reading))
 
 
 def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
@@ -182,13 +178,13 @@ def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
     from suture.reports.figures import curve as figures
     from suture.reports.figures import matrix as heatmaps
 
-    summary = by_depth(table)
+    reading, summary = make_reading(table), by_depth(table)
     files = []
     if folder is not None:
         files += [folder / "table.parquet", tables.save(summary, folder / "depth.parquet")]
         if (table["status"] == "ok").any():
-            files += figures.save(heatmaps.matrix(make_reading(table)), folder / "matrix")
-    return hand_over(chosen, table, files, matrix_parts(table), {"by_depth": records(summary)})
+            files += figures.save(heatmaps.matrix(reading), folder / "matrix")
+    return hand_over(chosen, table, files, matrix_parts(reading), {"by_depth": records(summary)})
 
 
 def hand_over(

@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from suture.cli import output
-from suture.cli.options import JSON, command, named_path, option, patterns_of
+from suture.cli.options import JSON, command, named_path, option
 from suture.common.errors import SutureError
 
 NAME = "report.html"  #: the file in the folder, if no other is named
@@ -16,9 +16,8 @@ NAME = "report.html"  #: the file in the folder, if no other is named
         "folders",
         nargs="+",
         metavar="FOLDER",
-        help="folder of a run (its --out) or of results of studies; two folders are compared",
+        help="folder of a run (its --out) or of results of studies, or one study in it; two folders are compared",
     ),
-    option("--study", metavar="IDS", help="report only these studies, such as bansal-2A,smith-4.1"),
     option(
         "--out", type=named_path, metavar="FILE", help=f"file for the report; by default {NAME} in the (first) folder"
     ),
@@ -26,7 +25,6 @@ NAME = "report.html"  #: the file in the folder, if no other is named
     examples=(
         "suture report runs/ab",
         "suture report runs/ab runs/ab-wide --out compared.html",
-        "suture report runs/papers --study bansal-2A",
         "suture report papers/results/small/bansal-2C",
     ),
 )
@@ -38,17 +36,12 @@ def report(chosen: Namespace) -> int:
     folders, write a comparison of the seams that both measured.
     """
     from suture.common.sizes import in_words
-    from suture.reports.html import of_study, only, read, render
+    from suture.reports.html import read, render
     from suture.runs.store.files import write_page
 
     if len(chosen.folders) > 2:
         raise SutureError(f"{chosen.folders[2]}: a report is of one run, or compares two; give at most two folders")
-    runs = []
-    for given in chosen.folders:
-        named = of_study(given)
-        run = read(named[0] if named is not None else given)
-        asked = patterns_of(chosen.study) or () if chosen.study is not None else named[1:] if named is not None else ()
-        runs.append(only(run, tuple(dict.fromkeys(asked))) if asked else run)
+    runs = [read(folder) for folder in chosen.folders]
     place = Path(chosen.folders[0]).expanduser()
     if chosen.out is not None:
         file = Path(chosen.out).expanduser()

@@ -2,11 +2,12 @@
 
 import shlex
 from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from suture.cli import output
-from suture.cli.options import JSON, RUN, command, named_path, option
+from suture.cli.options import JSON, RUN, command, option
 from suture.common.errors import DataError, OutputError
 from suture.common.formatting import say_count
 
@@ -37,9 +38,8 @@ def _code(status: Any) -> int:
 @command(
     "table",
     RUN,
-    option("--csv", type=named_path, metavar="FILE", help="also write the rows to a file, as CSV"),
     JSON,
-    examples=("suture table runs/ab", "suture table runs/ab --csv ab.csv"),
+    examples=("suture table runs/ab",),
 )
 def table(chosen: Namespace) -> int:
     """Show the results so far of the run in a folder.
@@ -47,11 +47,9 @@ def table(chosen: Namespace) -> int:
     Show the results so far of the run in a folder, whether it is finished, stopped or running, and write its
     table.parquet anew. The exit code is that of suture status.
     """
-    from suture.common.atomic import whole
     from suture.measurement.tables import table as tables
     from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection
-    from suture.runs.store.files import writing_to
     from suture.runs.store.store import TABLE, Store
 
     store = Store(chosen.folder)
@@ -62,15 +60,11 @@ def table(chosen: Namespace) -> int:
         files.append(tables.save(made, store.path / TABLE))
     except OutputError as error:
         output.say(f"suture: the table is shown, not kept: {error}")
-    if chosen.csv is not None:
-        files.append(Path(chosen.csv).expanduser())
-        with writing_to(files[-1]), whole(files[-1]) as temporary:
-            tables.write_csv(made, temporary)
     parts = _parts(made, found.command) if len(made) else [["nothing is measured yet"]]
     shown = output.hand_over(chosen, made, files, parts, {"missing": found.missing})
     if found.missing:
-        left = f"{found.missing} of {found.planned} trials are not measured yet"
-        output.say(f"suture: {left}; {stores.on_one_line(found)}")
+        further = f"continue with: {found.command}" if found.command is not None else stores.going_on(found)
+        output.say(f"suture: {found.missing} of {found.planned} trials are not measured yet; {further}")
     return _code(found) or shown
 
 
@@ -78,17 +72,17 @@ def _parts(table: Any, command: str | None) -> output.Parts:
     """Return the table as the command that made it shows it."""
     from suture.measurement.tables.onset import onset
     from suture.measurement.tables.read import make_reading, trait_of
-    from suture.measurement.tables.table import main_score
     from suture.reports.terminal import store as stores
 
+    reading = make_reading(table)
     by_matrix = command is not None and "matrix" in shlex.split(command)[1:2]  # also of one seam
-    view = "matrix" if by_matrix else make_reading(table).kind
+    view = "matrix" if by_matrix else reading.kind
     try:
         if view == "trait":
             return output.trait_parts(onset(table, *trait_of(table)))
-        return output.curve_parts(table) if view == "curve" else output.matrix_parts(table)
+        return output.curve_parts(reading) if view == "curve" else output.matrix_parts(reading)
     except DataError:  # several curves, say
-        return [[stores.trials_table(table, main_score(table))]]
+        return [[stores.trials_table(table, reading.score)]]
 
 
 @command(
@@ -135,7 +129,7 @@ def verify(chosen: Namespace) -> int:
     folder = Path(chosen.folder).expanduser()
     findings = inspection.verify(folder)
     if chosen.json:
-        found = [stores.finding_record(finding) for finding in findings]
+        found = [asdict(finding) | {"path": str(finding.path)} for finding in findings]
         output.show_json({"path": str(folder), "sound": not findings, "findings": found})
         return 1 if findings else 0
     parts = [stores.findings_text(findings, folder)] if findings else []

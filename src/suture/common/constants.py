@@ -8,3 +8,7 @@ OUTPUT = "output"
 ACTIVATIONS = ".activations.safetensors"  #: how files of activations end; the user may keep other files in the folder
 SHORT = 16  #: letters of such a file's name, which is its key, by which trials say what they read
 CLASSIFICATION = "classification"  #: the task of one class a sample
+SIMILARITIES, COMPLEXITY = (
+    "similarities.parquet",
+    "complexity.parquet",
+)  #: beside a run's table

@@ -38,7 +38,7 @@ from suture.common.seeds import undisturbed
 from suture.common.sizes import in_words, physical_memory
 from suture.common.validation import check_kind
 from suture.core.activations.cache import CHUNK, Activations
-from suture.core.folding import FeatureMap, read_feature_map
+from suture.core.folding import read_feature_map
 from suture.core.network.network import Network
 from suture.core.stitched import Stitched, match_dtype
 from suture.core.stitches.base import width as width_of
@@ -214,21 +214,21 @@ def carry(dictionary: Dictionary, stitched: Stitched, *, back: bool = False) -> 
     sent, received = stitched.seam.shapes
     dictionary.check(received if back else sent, f"the {'receiver' if back else 'sender'} of {stitched.seam}")
     found = read_feature_map(stitched.stitch, sent, received)
-    forth, return_ = _affine(found), _inverse(found)
+    inverse = torch.linalg.pinv(found.weight)
+
+    def forth(x: Tensor) -> Tensor:
+        mapped: Tensor = x.double() @ found.weight.T + found.bias
+        return mapped
+
+    def return_(y: Tensor) -> Tensor:
+        mapped: Tensor = (y.double() - found.bias) @ inverse.T
+        return mapped
+
     into, out_of = (forth, return_) if back else (return_, forth)
     size = width_of(sent if back else received)
     return Dictionary(
         lambda x: dictionary.encode(into(x)), lambda z: out_of(dictionary.decode(z)), size, dictionary.names
     )
-
-
-def _affine(found: FeatureMap) -> Callable[[Tensor], Tensor]:
-    return lambda x: x.double() @ found.weight.T + found.bias
-
-
-def _inverse(found: FeatureMap) -> Callable[[Tensor], Tensor]:
-    back = torch.linalg.pinv(found.weight)
-    return lambda y: (y.double() - found.bias) @ back.T
 
 
 def latents(dictionary: Dictionary, network: Network, cut: str, samples: Samples) -> Tensor:
@@ -241,7 +241,8 @@ def latents(dictionary: Dictionary, network: Network, cut: str, samples: Samples
     dictionary.check(at.shape, f"{network.name} at '{at.name}'")
     with undisturbed(), torch.no_grad():
         activations = Activations(ram=physical_memory()).at(network, at, samples)
-        return torch.cat([_features_back(_encode(dictionary, part), part.ndim) for part in activations.split(CHUNK)])  # type: ignore[no-untyped-call]
+        read = torch.cat([_encode(dictionary, part) for part in activations.split(CHUNK)])  # type: ignore[no-untyped-call]
+    return read.movedim(-1, 1) if activations.ndim == 4 else read
 
 
 def transfer(
@@ -304,10 +305,6 @@ def transfer(
 
 def _encode(dictionary: Dictionary, x: Tensor) -> Tensor:
     return dictionary.encode(x.movedim(1, -1) if x.ndim == 4 else x)
-
-
-def _features_back(found: Tensor, ndim: int) -> Tensor:
-    return found.movedim(-1, 1) if ndim == 4 else found
 
 
 def _read(dictionary: Dictionary, activations: Tensor) -> Floats:

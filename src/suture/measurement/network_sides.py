@@ -32,7 +32,7 @@ from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_
 
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
 
-_Side = tuple[Network, list[Cut], Samples]
+_Side = tuple[Network, list[Cut], Samples]  #: a network, its chosen cuts, and the samples as it reads them
 
 
 def sides_of_networks(
@@ -68,7 +68,11 @@ def sides_of_networks(
             f"samples_as='pixels' pairs positions and tokens, and of {of.name} each network reads its own view, whose "
             "positions are not pairs; compare one vector of a sample: samples_as='mean', 'first' or 'last'"
         )
-    sides = _sides(a, b, cuts, sender_cuts, receiver_cuts, of)
+    starts, ends = cuts_of_roles([a], [b], cuts, sender_cuts, receiver_cuts)
+    sides = (
+        (a, [a.cuts.find(name) for name in starts[a.name]], of.for_sender),
+        (b, [b.cuts.find(name) for name in ends[b.name]], of.for_receiver),
+    )
     if ignore is not None:
         _check_ignored(ignore, sides, samples_as, permutations)
     for network, _, read in sides:
@@ -96,22 +100,6 @@ def sides_of_networks(
         for network, cuts, read in sides
     )
     return (ours, theirs), of.name
-
-
-def _sides(
-    a: Network,
-    b: Network,
-    cuts: Which | None,
-    sender_cuts: Which | None,
-    receiver_cuts: Which | None,
-    samples: Samples,
-) -> tuple[_Side, _Side]:
-    """Return the two networks, each with its chosen cuts and the samples as it reads them."""
-    starts, ends = cuts_of_roles([a], [b], cuts, sender_cuts, receiver_cuts)
-    return (
-        (a, [a.cuts.find(name) for name in starts[a.name]], samples.for_sender),
-        (b, [b.cuts.find(name) for name in ends[b.name]], samples.for_receiver),
-    )
 
 
 def _check_room(sides: tuple[_Side, _Side]) -> None:

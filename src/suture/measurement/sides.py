@@ -91,13 +91,13 @@ def sides_of_arrays(
     x: Any,
     y: Any,
     *,
-    samples: int | None = None,
-    samples_as: SamplesAs = "flattened",
-    ignore: Ignored = None,
-    permutations: int = 0,
-    methods: Sequence[Index] = (),
-    device: str | None = None,
-    names: tuple[str, str] | None = None,
+    samples: int | None,
+    samples_as: SamplesAs,
+    ignore: Ignored,
+    permutations: int,
+    methods: Sequence[Index],
+    device: str | None,
+    names: tuple[str, str] | None,
 ) -> tuple[NamedLayers, NamedLayers]:
     """Read arrays, or mappings from names to arrays, as the two sides of a comparison.
 

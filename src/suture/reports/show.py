@@ -7,6 +7,7 @@ import pandas as pd
 
 from suture.common.errors import DataError, SutureError
 from suture.common.validation import check_kind
+from suture.measurement.tables.onset import onset
 from suture.measurement.tables.read import make_reading, trait_of
 from suture.measurement.tables.similarities import check_similarities
 from suture.reports.export import read_tables
@@ -44,7 +45,7 @@ def plot(
     if similarities is None and reading.kind == "matrix":
         return matrices.matrix(reading)
     if similarities is None and reading.kind == "trait" and score is None:
-        return curves.localisation(table, *trait_of(table))[0]
+        return curves.localisation(table, onset(table, *trait_of(table)))
     return curves.curve(reading, similarities)
 
 

@@ -36,7 +36,7 @@ from suture.measurement.scores.pooled import CHUNK as SUMMARISED
 from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial
 from suture.runs.store.store import TRIALS, Store
-from suture.runs.timing import time_trials
+from suture.runs.timing import is_last, time_trials
 
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
 #: a convolution, with torch 2.13 for the CPU; transformers and timm add 150 MB.
@@ -187,7 +187,11 @@ def forecast(
         _weigh_stitch(trial.family, *trial.seam.shapes) + RECORD for trial in left
     )
     running = wanted if ram is None or not left else min(wanted, memory.fits_in(ram))
-    held = running * max((_held_on_disk(trial, allowed) for trial in left), default=0)
+    # The files that a trial holds while it runs stay on the disk, whatever is removed.
+    kept_each = (
+        sum(need.nbytes for need in trial.needs if not need.is_recomputed and need.nbytes <= allowed) for trial in left
+    )
+    held = running * max(kept_each, default=0)
     return Forecast(
         trials=len(trials),
         distinct=len(distinct),
@@ -276,7 +280,7 @@ def _peak(trial: Trial, disk: int | None) -> int:
     convex = 0  # features of a problem that is solved as one, in float64
     if any(isinstance(fit, Logistic) for fit in fits):
         convex = 8 * 3 * (family.reads(shapes[0]) if isinstance(family, Probe) else sent) * (fitted + held_out)
-    elif fast and all(prod(other.shape) == width(cut.shape) for other in later):
+    elif fast and is_last(trial):
         convex = 8 * 3 * width(shapes[0]) * (fitted + held_out)
     return held + max(step, images * (4 * _LIVE * widest + error), 8 * 2 * rows, convex)
 
@@ -286,11 +290,6 @@ def _weigh_outputs(network: Network, samples: int) -> int:
     each, rows = prod(network.output_shape), rows_at_once(network)
     part = min(samples, max(1, PART // (4 * each) // rows) * rows)
     return 2 * 4 * each * part + _WIDENED * 8 * each * min(part, max(1, min(SUMMARISED, PART // (8 * each))))
-
-
-def _held_on_disk(trial: Trial, budget: int) -> int:
-    """Return the bytes of the files that a trial holds while it runs: those stay on the disk, whatever is removed."""
-    return sum(need.nbytes for need in trial.needs if not need.is_recomputed and need.nbytes <= budget)
 
 
 def _nested(fit: Fit) -> Iterator[Fit]:

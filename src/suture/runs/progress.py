@@ -33,6 +33,8 @@ LOG = logging.getLogger("suture")
 LOG.addHandler(logging.NullHandler())  # or Python would print warnings of a program that configures no logging
 
 LOOKED = 10.0  #: seconds between two looks at how far one task is
+QUIET = 60.0  #: seconds without a line, after which one reports what is going on
+DRAWN = 0.5  #: seconds between two drawings of the results so far
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
 Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, if that is known
@@ -110,20 +112,16 @@ class _Shown(Progress):
     """Counts finished and running work, for lines and bars."""
 
     def __init__(self) -> None:
-        self.running: list[Running] = []
         self._warned = set[str]()  # of several runs that are shown one after the other, such as a preview
-        self._count(0, 0, "")
+        _Shown.begin(self, 0, 0)  # nothing yet, and nothing of it is shown
 
-    def _count(self, total: int, done: int, noun: str) -> None:
+    def begin(self, total: int, done: int, noun: str = "trial") -> None:
+        """Count them."""
         self.begun = time.monotonic()
         self.total, self.finished, self.noun = total, done, noun
         self._took: list[float] = []  # seconds of those finished here
         self._elsewhere = 0  # how many other processes have finished
-        self.running.clear()
-
-    def begin(self, total: int, done: int, noun: str = "trial") -> None:
-        """Count them."""
-        self._count(total, done, noun)
+        self.running: list[Running] = []
 
     def more(self, count: int, done: int) -> None:
         """Count them too."""
@@ -176,13 +174,13 @@ class _Shown(Progress):
 class Lines(_Shown):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
-    If nothing ends for ``quiet`` seconds, a line reports the progress of the run and of each task.
+    If nothing ends for ``QUIET`` seconds, a line reports the progress of the run and of each task.
     """
 
-    def __init__(self, stream: TextIO | None = None, every: float = 10.0, quiet: float = 60.0) -> None:
+    def __init__(self, stream: TextIO | None = None, every: float = 10.0) -> None:
         super().__init__()
         self.stream = stream if stream is not None else sys.stderr
-        self.every, self.quiet = every, quiet
+        self.every = every
         self.last = time.monotonic()
         self._lock = threading.Lock()  # between the run's thread and the one that reminds
         self._ended = threading.Event()
@@ -224,12 +222,12 @@ class Lines(_Shown):
     def remind(self) -> None:
         """Print the progress if nothing was printed for long."""
         with self._lock:
-            if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
+            if self.finished < self.total and time.monotonic() - self.last >= QUIET:
                 known = [str(task) for task in self.running if task.share is not None or task.phase]
                 self._say("; ".join([self._say_so_far(), *known]))
 
     def _remind(self, ended: threading.Event) -> None:
-        while not ended.wait(self.quiet / 4):
+        while not ended.wait(QUIET / 4):  # so that a line is late by a quarter at most
             self.remind()
 
     def warn(self, said: str) -> None:
@@ -394,14 +392,14 @@ class _Said(ProgressColumn):
 class Live(Bar):
     """A bar, and beneath it a drawing by ``draw`` of the results so far."""
 
-    def __init__(self, console: Console, draw: Callable[[pd.DataFrame], RenderableType], every: float = 0.5) -> None:
+    def __init__(self, console: Console, draw: Callable[[pd.DataFrame], RenderableType]) -> None:
         super().__init__(console)
-        self.draw, self.every = draw, every
+        self.draw = draw
         self._last = -math.inf
 
     def updated(self, table: Callable[[], pd.DataFrame]) -> None:
         """Draw it again, unless it was drawn just now or is not enough to draw."""
-        if time.monotonic() - self._last < self.every:
+        if time.monotonic() - self._last < DRAWN:
             return
         with suppress(DataError):
             self.bar.beneath = self.draw(table())
@@ -425,13 +423,9 @@ def waiting_for(what: str) -> AbstractContextManager[object]:
 def choose_bar() -> Progress:
     """Return a bar on a terminal, lines in a notebook, else silence: a program that did not ask expects none."""
     found = choose_progress()
-    return found if isinstance(found, Bar) or _in_notebook() else Silent()
-
-
-def _in_notebook() -> bool:
-    """Return whether cells are run here: the shell of IPython has a kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    is_notebook = getattr(shell, "kernel", None) is not None
+    return found if isinstance(found, Bar) or is_notebook else Silent()
 
 
 def _say_failure(what: str, error: str) -> str:

@@ -52,7 +52,8 @@ def time_trials(trials: Sequence[Trial]) -> tuple[float, float] | None:
     for end in (0, 1):
         total = _count_activations(trials, every=bool(end)) * forward
         for trial, count in zip(trials, counts, strict=True):
-            steps = 0.0 if count is None or _is_convex(trial) else count[end]
+            needs_none = isinstance(trial.fit, Converged | Quick) and is_last(trial)
+            steps = 0.0 if count is None or needs_none else count[end]
             total += OWN + batch(trial) * (steps * _batch(trial) + _count_looked(trial, steps) * FORWARD)
         ends.append(total * (LEAST, MOST)[end])
     return ends[0], ends[1]
@@ -69,12 +70,11 @@ def _count_looked(trial: Trial, steps: float) -> float:
     return LOOKED * bool(steps) * min(held_out, GLANCE) + 2 * doublings * held_out + len(trial.score_data)
 
 
-def _is_convex(trial: Trial) -> bool:
-    """Return whether only pooling and a linear layer follow, so that the default fits need no descent."""
+def is_last(trial: Trial) -> bool:
+    """Return whether only pooling and a linear layer follow the seam, so that the default fits need no descent."""
     cut = trial.receiver.cuts.find(trial.receiver_cut)
-    later = [other for other in trial.receiver.cuts if other.index > cut.index]
-    known = isinstance(trial.fit, Converged | Quick)
-    return known and all(math.prod(other.shape) == width(cut.shape) for other in later)
+    later = (other for other in trial.receiver.cuts if other.index > cut.index)
+    return all(math.prod(other.shape) == width(cut.shape) for other in later)
 
 
 def _flops(network: Network) -> float:

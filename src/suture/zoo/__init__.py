@@ -1,7 +1,7 @@
 """Models by name: model strings and checkpoints."""
 
 from suture.zoo.checkpoints import load_checkpoint
-from suture.zoo.models import Built, load_network, load_stitched, resolve
+from suture.zoo.models import Built, resolve
 from suture.zoo.sources import ModelKind, Shelf, Source, parse_source
 
 __all__ = [
@@ -10,8 +10,6 @@ __all__ = [
     "Shelf",
     "Source",
     "load_checkpoint",
-    "load_network",
-    "load_stitched",
     "parse_source",
     "resolve",
 ]

@@ -266,10 +266,6 @@ def _find_factory(source: Source) -> Callable[..., object]:
     return factories[source.name]
 
 
-def _find_on_hub(source: Source) -> Callable[..., object]:
-    return functools.partial(load_from_hub, str(Path(source.name).expanduser()))
-
-
 def _find_in_module(source: Source) -> Callable[..., object]:
     path, _, name = source.name.partition(":")
     if str(Path.cwd()) not in sys.path:  # where a program's own folder would be
@@ -283,10 +279,25 @@ def _find_in_module(source: Source) -> Callable[..., object]:
 
 
 def _find_in_file(source: Source) -> Callable[..., object]:
-    path, _, name = source.name.rpartition(":")
-    assert source.file is not None
-    module = _import_file(source.file, source)
-    return _find_callable(module, name, path, source)
+    """Find a callable in a file, which is run once for each content that it has had."""
+    written, _, factory = source.name.rpartition(":")
+    path = source.file
+    assert path is not None
+    if not path.is_file():
+        raise SourceError(f"{source.text!r}: no file {path}; give its path, from {Path.cwd()} or absolute")
+    code = path.read_bytes()
+    name = f"suture_source_{digest(str(path.resolve()), code)[:16]}"
+    if name not in sys.modules:
+        module = sys.modules[name] = ModuleType(name)
+        module.__file__ = str(path)
+        try:
+            with _beside(path.resolve().parent):
+                exec(compile(code, path, "exec"), module.__dict__)  # not imported: stale bytecode might stand in
+        except (Exception, SystemExit) as error:  # a file may raise anything
+            del sys.modules[name]
+            reason = f"{type(error).__name__}: {error}"
+            raise SourceError(f"{source.text!r}: running {path} raised {reason}; correct the file") from error
+    return _find_callable(sys.modules[name], factory, written, source)
 
 
 def _find_callable(module: ModuleType, name: str, path: str, source: Source) -> Callable[..., object]:
@@ -302,10 +313,10 @@ def _find_callable(module: ModuleType, name: str, path: str, source: Source) -> 
     raise SourceError(f"{source.text!r}: {path} has no callable {name!r}; its callables: {_list(callables)}")
 
 
-_FACTORIES = {
+_FACTORIES: dict[str, Callable[[Source], Callable[..., object]]] = {
     "timm": _find_timm,
     "torchvision": _find_torchvision,
-    "hf": _find_on_hub,
+    "hf": lambda source: functools.partial(load_from_hub, str(Path(source.name).expanduser())),
     "file": _find_in_file,
     "module": _find_in_module,
 }
@@ -315,25 +326,6 @@ def _check_name(source: Source, names: Collection[str], listing: str) -> None:
     if source.name not in names:
         nearest = _list(difflib.get_close_matches(source.name, names, n=5, cutoff=0.0))
         raise SourceError(f"no model {source.name!r} in {source.kind}; nearest: {nearest}; all {len(names)}: {listing}")
-
-
-def _import_file(path: Path, source: Source) -> ModuleType:
-    """Return the module of a file, run once for each content that the file has had."""
-    if not path.is_file():
-        raise SourceError(f"{source.text!r}: no file {path}; give its path, from {Path.cwd()} or absolute")
-    code = path.read_bytes()
-    name = f"suture_source_{digest(str(path.resolve()), code)[:16]}"
-    if name not in sys.modules:
-        module = sys.modules[name] = ModuleType(name)
-        module.__file__ = str(path)
-        try:
-            with _beside(path.resolve().parent):
-                exec(compile(code, path, "exec"), module.__dict__)  # not imported: stale bytecode might stand in
-        except (Exception, SystemExit) as error:  # a file may raise anything
-            del sys.modules[name]
-            reason = f"{type(error).__name__}: {error}"
-            raise SourceError(f"{source.text!r}: running {path} raised {reason}; correct the file") from error
-    return sys.modules[name]
 
 
 _folders: list[Path] = []  # of files that were run

@@ -92,11 +92,6 @@ class Shelf:
     card_of: Callable[[Path], Record | None]
 
 
-def list_kinds() -> dict[str, str]:
-    """Return an example of every kind of source, those that packages add included."""
-    return EXAMPLES | {name: kind.example for name, kind in added("models").items()}
-
-
 @cache
 def _head() -> re.Pattern[str]:
     """Return the pattern of the beginning of a model string: the kind, and the name there."""
@@ -112,7 +107,7 @@ def _head() -> re.Pattern[str]:
 class Source:
     """The parts of a model string.
 
-    ``text`` is the string itself, ``kind`` one of ``list_kinds``, ``name`` the model's name there
+    ``text`` is the string itself, ``kind`` a key of ``EXAMPLES`` or a kind that a package adds, ``name`` the name there
     (``path.py:factory`` for a file), ``arguments`` its factory's, ``checkpoint`` the path of its weights and
     ``preprocess`` the fields of ``Preprocess`` that it sets.
     """
@@ -161,7 +156,8 @@ def parse_source(text: str, *, trust: bool = False) -> Source:
         return replace(source, text=f"{source.text}@{weights}", checkpoint=str(weights))
     head = _head().match(text)
     if head is None:
-        examples = ", ".join(f"{example!r} ({kind})" for kind, example in list_kinds().items())
+        known = EXAMPLES | {kind: one.example for kind, one in added("models").items()}
+        examples = ", ".join(f"{example!r} ({kind})" for kind, example in known.items())
         folder = ", or the folder of a trained network, with its card" if "/" in text or Path(text).is_dir() else ""
         raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_guess_meant(text)}")
     rest = text[head.end() :]

@@ -12,93 +12,24 @@ from typing import Any
 
 from suture.common.errors import SourceError
 
-ALLOWED: dict[str, frozenset[str]] = {
-    "timm": frozenset(
-        {
-            "num_classes",
-            "in_chans",
-            "img_size",
-            "patch_size",
-            "depth",
-            "depths",
-            "dim",
-            "dims",
-            "embed_dim",
-            "embed_dims",
-            "width",
-            "widths",
-            "num_heads",
-            "heads",
-            "mlp_ratio",
-            "mlp_ratios",
-            "window_size",
-            "global_pool",
-            "pool_size",
-            "output_stride",
-            "stem_type",
-            "stem_width",
-            "base_width",
-            "cardinality",
-            "block_args",
-            "channels",
-            "layers",
-            "groups",
-            "num_features",
-            "drop_rate",
-            "drop_path_rate",
-            "drop_block_rate",
-            "proj_drop_rate",
-            "attn_drop_rate",
-            "pos_drop_rate",
-            "patch_drop_rate",
-            "head_dropout",
-            "init_values",
-            "class_token",
-            "no_embed_class",
-            "reg_tokens",
-            "pre_norm",
-            "final_norm",
-            "fc_norm",
-            "qkv_bias",
-            "qk_norm",
-            "dynamic_img_size",
-            "dynamic_img_pad",
-            "strict_img_size",
-            "channel_multiplier",
-            "depth_multiplier",
-            "bn_eps",
-            "bn_momentum",
-            "zero_init_last",
-            "pretrained",
-        }
-    ),
-    "torchvision": frozenset(
-        {
-            "num_classes",
-            "image_size",
-            "patch_size",
-            "num_layers",
-            "num_heads",
-            "hidden_dim",
-            "mlp_dim",
-            "dropout",
-            "attention_dropout",
-            "stochastic_depth_prob",
-            "width_mult",
-            "aux_logits",
-            "transform_input",
-            "init_weights",
-            "zero_init_residual",
-            "groups",
-            "width_per_group",
-            "replace_stride_with_dilation",
-            "progress",
-        }
-    ),
-}
+_OF_TIMM = """
+    num_classes in_chans img_size patch_size depth depths dim dims embed_dim embed_dims width widths num_heads heads
+    mlp_ratio mlp_ratios window_size global_pool pool_size output_stride stem_type stem_width base_width cardinality
+    block_args channels layers groups num_features drop_rate drop_path_rate drop_block_rate proj_drop_rate
+    attn_drop_rate pos_drop_rate patch_drop_rate head_dropout init_values class_token no_embed_class reg_tokens
+    pre_norm final_norm fc_norm qkv_bias qk_norm dynamic_img_size dynamic_img_pad strict_img_size channel_multiplier
+    depth_multiplier bn_eps bn_momentum zero_init_last pretrained
+"""
+_OF_TORCHVISION = """
+    num_classes image_size patch_size num_layers num_heads hidden_dim mlp_dim dropout attention_dropout
+    stochastic_depth_prob width_mult aux_logits transform_input init_weights zero_init_residual groups
+    width_per_group replace_stride_with_dilation progress
+"""
+ALLOWED = {"timm": frozenset(_OF_TIMM.split()), "torchvision": frozenset(_OF_TORCHVISION.split())}
 """By the library whose factory they are for."""
 
 
+_OF_TRANSFORMERS = ("out_indices", "out_features")  #: of a backbone, and not for timm
 _OF_TORCH = ("eager", "sdpa", "flex_attention", "grouped_mm", "batched_mm")  #: others are fetched as kernels
 
 
@@ -122,7 +53,8 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
         refused = "" if architecture in known else f"architecture={architecture!r:.80}"
         refused = refused or find_refused("timm", config.get("model_args") or {})
     refused = refused or ("use_pretrained_backbone=True" if config.get("use_pretrained_backbone") else "")
-    refused = refused or find_refused("timm", _own_arguments(config.get("backbone_kwargs") or {}))
+    backbone = {k: v for k, v in (config.get("backbone_kwargs") or {}).items() if k not in _OF_TRANSFORMERS}
+    refused = refused or find_refused("timm", backbone)
     if refused:
         raise SourceError(
             f"hf:{name}: its config names {refused}, which may have timm read a file or fetch what it names; take the "
@@ -142,10 +74,6 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
 def _is_torchs(value: object) -> bool:
     """Return whether an implementation of a layer, or of those of several parts, is one of PyTorch's own."""
     return all(map(_is_torchs, value.values())) if isinstance(value, Mapping) else value in (None, *_OF_TORCH)
-
-
-def _own_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in given.items() if key not in ("out_indices", "out_features")}
 
 
 def _is_plain(value: object) -> bool:

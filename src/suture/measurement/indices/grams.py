@@ -238,15 +238,11 @@ class RSA(OfPairs):
         unlike = of.squared_distances().sqrt() if self.dissimilarity == "euclidean" else of.unlike_directions(True)
         values = off_diagonal(unlike)
         if self.correlation == "spearman":
-            values = _ranks(round_equal(values))
+            # from 1, those of equal values averaged
+            values = torch.from_numpy(rankdata(round_equal(values).cpu().numpy())).to(values.device)
         upper = torch.zeros_like(unlike)
         upper[torch.ones_like(unlike, dtype=torch.bool).triu(1)] = of_length_1(values - values.mean(), values) / 2**0.5
         return upper + upper.T
-
-
-def _ranks(values: Tensor) -> Tensor:
-    """Return ranks from 1, those of equal values averaged, in float64."""
-    return torch.from_numpy(rankdata(values.cpu().numpy())).to(values.device)
 
 
 # --- neighbours -------------------------------------------------------------------------------------------------------

@@ -20,11 +20,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from suture.common.constants import OUTPUT
 from suture.common.errors import DataError
-from suture.measurement.tables.table import check_columns, main_score, not_converged, rows_of
+from suture.measurement.tables.table import (
+    Mask,
+    Numbers,
+    check_columns,
+    ends_at_output,
+    main_score,
+    not_converged,
+    rows_of,
+)
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
 POOLED = "all"  #: the sender and the receiver of a row over several pairs of networks
@@ -33,9 +39,6 @@ EXACT = 1e-9  #: numbers that differ by less are equal: depths of 1/3 and 2/6
 _MATRIX = ["study", "sender", "receiver", "stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
 _PLACE = ["sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]
 _MEANS = ["stitched", "sender_score", "receiver_score"]
-
-Numbers = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 def cells(table: pd.DataFrame, score: str | None = None, told_apart: Sequence[str] = _MATRIX) -> pd.DataFrame:
@@ -63,9 +66,7 @@ def cells(table: pd.DataFrame, score: str | None = None, told_apart: Sequence[st
     return rows.drop_duplicates("cell")[places].reset_index(drop=True).join(counts.join(means))
 
 
-def by_depth(
-    table: pd.DataFrame, score: str | None = None, *, near: float | None = None, pooled: bool = False
-) -> pd.DataFrame:
+def by_depth(table: pd.DataFrame, score: str | None = None, *, pooled: bool = False) -> pd.DataFrame:
     """Summarise every matrix of a table by the depths of its cuts: a tidy table, one row per matrix.
 
     Columns, after what tells matrices apart: ``pairs`` of networks; ``mean``, ``std`` (over the cells, all of which are
@@ -75,15 +76,16 @@ def by_depth(
     (``late_to_early_cells`` …); ``trials``, of which ``failed`` were left out, and ``empty`` cells without a value.
 
     Within one cut is |sender depth − receiver depth| ≤ the larger of the two networks' steps, the median distance
-    between neighbouring measured cuts; ``near`` gives a distance in depth instead. ``pooled`` takes the cells of all
-    pairs of networks together, each cell counted once. Raises ``DataError`` if ``cells`` does.
+    between neighbouring measured cuts. ``pooled`` takes the cells of all pairs of networks together, each cell counted
+    once. Raises ``DataError`` if ``cells`` does.
     """
-    if near is not None and not near >= 0:
-        raise DataError(f"near={near} is not a distance in depth; give one of at least 0, such as near=0.1")
     names = [name for name in _MATRIX if not (pooled and name in ("sender", "receiver"))]
     held = cells(table, score, names)
     held.loc[ends_at_output(held), "receiver_depth"] = np.nan
-    held["near"] = _near(held, near)
+    reach = pd.Series(0.0, index=held.index)
+    for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
+        reach[matrix.index] = max(step_of(matrix["sender_depth"]), step_of(matrix["receiver_depth"]))
+    held["near"] = (held["sender_depth"] - held["receiver_depth"]).abs() <= reach + EXACT
     rows: list[dict[str, object]] = [
         dict(zip(names, map(str, key), strict=True)) | _summarise(group)
         for key, group in held.groupby(names, sort=False, dropna=False)
@@ -112,15 +114,6 @@ def profiles(table: pd.DataFrame, score: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def ends_at_output(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows, or cells, are of baselines that end at ``OUTPUT``, behind the receiver's layers.
-
-    If the trials themselves end there too, the receiver has a cut of that name, and it is shown as any other.
-    """
-    there = rows["receiver_cut"] == OUTPUT
-    return there & ~rows["receiver"].isin(rows.loc[there & (rows["control"] == ""), "receiver"])
-
-
 def at_least_as_deep(sender_depths: Numbers, receiver_depths: Numbers) -> Mask:
     """Return whether the first depth is at least the second, whatever is lost in the last bits."""
     return np.asarray(sender_depths >= receiver_depths - EXACT)
@@ -145,15 +138,6 @@ def _families(rows: pd.DataFrame, told_apart: Sequence[str]) -> "pd.Series[str]"
                 )
         names[group.index[~everywhere]] = BY_SHAPE
     return names
-
-
-def _near(held: pd.DataFrame, distance: float | None) -> "pd.Series[bool]":
-    """Return which cells are near the diagonal of their matrix."""
-    reach = pd.Series(0.0 if distance is None else distance, index=held.index)
-    if distance is None:
-        for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
-            reach[matrix.index] = max(step_of(matrix["sender_depth"]), step_of(matrix["receiver_depth"]))
-    return (held["sender_depth"] - held["receiver_depth"]).abs() <= reach + EXACT
 
 
 def step_of(depths: "pd.Series[float]") -> float:

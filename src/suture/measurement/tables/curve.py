@@ -14,11 +14,13 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.scores.outcomes import compare, unpack
-from suture.measurement.tables.by_depth import Mask, Numbers, ends_at_output
 from suture.measurement.tables.table import (
     OVER_SAMPLES,
+    Mask,
+    Numbers,
     check_columns,
     check_single,
+    ends_at_output,
     main_score,
     never_known,
     not_converged,
@@ -121,6 +123,11 @@ class Curve:
         return more_is_better(pd.concat(list(self.lines.values())), self.percent)
 
     @property
+    def _scale(self) -> float:
+        """By what a score is multiplied to be in the unit of the penalty, and better if it is more."""
+        return (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
+
+    @property
     def controls(self) -> tuple[str, ...]:
         """The controls that were tried."""
         return tuple(kind for kind in self.lines if kind != PLAIN)
@@ -137,9 +144,7 @@ class Curve:
 
     def scores(self, control: str = PLAIN) -> Estimates:
         """Return the stitched network's scores, in the unit of the penalty, and such that more is better."""
-        return Estimates.of(
-            self.line(control), "stitched", (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
-        )
+        return Estimates.of(self.line(control), "stitched", self._scale)
 
     def penalties(self, control: str = PLAIN) -> Estimates:
         """Return the penalties."""
@@ -156,7 +161,7 @@ class Curve:
             return np.zeros(len(rows), bool)
         return rows["converged"].astype("boolean").fillna(False).to_numpy(bool)
 
-    def guessing(self, chance: float | None = None) -> Numbers:
+    def guessing(self, chance: float | None) -> Numbers:
         """Return the score of guessing at every seam, as ``scores`` counts it; nan where it is not known.
 
         ``chance`` is in the score's unit, and takes the place of the table's.
@@ -164,17 +169,12 @@ class Curve:
         rows = self.plain
         known = rows["chance"].to_numpy(float) if "chance" in rows else np.full(len(rows), np.nan)
         known = known if chance is None else np.full(len(rows), chance)
-        return known * (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
+        return known * self._scale
 
     @property
     def never_known(self) -> str:
         """The fits of the trials themselves that cannot say whether they have converged, such as ``Quick()``."""
         return " and ".join(never_known(self.plain))
-
-    def is_failed(self, control: str) -> Mask:
-        """Return where the trial of a control failed, or one of its seeds."""
-        cuts = {cut for kind, cut in self.failed if kind == control or (control == NOISE and kind.startswith(NOISE))}
-        return np.array([cut in cuts for cut in self.cuts], bool)
 
     def is_doubtful(self) -> Mask:
         """Return where networks are not to be trusted, by the trial itself or by the receiver stitched to itself."""
@@ -187,15 +187,8 @@ class Curve:
 
         The intervals are paired over samples wherever the outcomes of both are known.
         """
-        if control not in self._ahead:
-            self._ahead[control] = self._pair(control)
-        return self._ahead[control]
-
-    @cached_property
-    def _ahead(self) -> dict[str, Estimates]:
-        return {}
-
-    def _pair(self, control: str) -> Estimates:
+        if control in self._ahead:
+            return self._ahead[control]
         apart = self.scores().less(self.scores(control))
         value, low, high = apart.value.copy(), apart.low.copy(), apart.high.copy()
         lines = [self.line(kind) for kind in (PLAIN, control)]
@@ -203,10 +196,15 @@ class Curve:
         for i, texts in enumerate(zip(*held, strict=True)):
             one, other = (unpack(text) if text else None for text in texts)
             if one is not None and other is not None and one.describes(self.score) and (found := compare(one, other)):
-                scale = (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
-                value[i], *ends = (scale * number for number in found)
+                value[i], *ends = (self._scale * number for number in found)
                 low[i], high[i] = sorted(ends)
-        return Estimates(value, low, high)
+        self._ahead[control] = Estimates(value, low, high)
+        return self._ahead[control]
+
+    @cached_property
+    def _ahead(self) -> dict[str, Estimates]:
+        """The differences to controls that were asked for, since outcomes take long to unpack and compare."""
+        return {}
 
     def parent(self, role: str) -> float:
         """Return the score of the ``sender`` or the ``receiver`` on its own; nan if it has none."""
@@ -258,7 +256,12 @@ def arrange_curve(table: pd.DataFrame, score: str | None = None) -> Curve:
     score = score or main_score(table)
     rows = _beside(rows_of(table, score)).sort_values("receiver_depth", kind="stable")
     across = rows[~without_sender(rows)]
-    first = _one_pair(rows if across.empty else across)
+    pair = rows if across.empty else across
+    for role in ("sender", "receiver"):
+        names = dict.fromkeys(pair[role])
+        if len(names) > 1:
+            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
+    first = pair.sort_values("control", kind="stable").iloc[0]  # a plain one, if there are any
     cuts = list(dict.fromkeys(map(str, rows["receiver_cut"])))
     starts = across[across["sender_cut"] != across["receiver_cut"]].drop_duplicates("receiver_cut")
     start_of = dict(zip(starts["receiver_cut"], starts["sender_cut"], strict=True))
@@ -291,15 +294,6 @@ def _beside(rows: pd.DataFrame) -> pd.DataFrame:
     for column in ("receiver_cut", "receiver_depth"):
         placed.loc[ended, column] = rows.loc[ended, "sender_cut"].map(plain[column])
     return placed
-
-
-def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Return a row of the only sender and receiver: a plain one, if there are any."""
-    for role in ("sender", "receiver"):
-        names = dict.fromkeys(rows[role])
-        if len(names) > 1:
-            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
-    return rows.sort_values("control", kind="stable").iloc[0]
 
 
 # --- every pair of networks -------------------------------------------------------------------------------------------

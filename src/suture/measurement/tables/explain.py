@@ -21,12 +21,11 @@ from suture.common.errors import DataError
 from suture.common.visible import visible
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables import say
-from suture.measurement.tables.by_depth import Mask
-from suture.measurement.tables.curve import NOISE, PLAIN, Curve, Estimates
+from suture.measurement.tables.curve import NOISE, PLAIN, Curve
 from suture.measurement.tables.questions import NO, YES, Answered
 from suture.measurement.tables.read import Reading, make_reading
 from suture.measurement.tables.similarities import check_similarities
-from suture.measurement.tables.table import check_columns, never_known, told_from_own
+from suture.measurement.tables.table import Mask, check_columns, never_known, told_from_own
 
 ALIKE = 0.5  #: of the way of an index from chance to the same layers, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
@@ -192,7 +191,8 @@ def _overrated(pair: Curve, answered: Answered, every: tuple[Curve, ...]) -> Ite
         ),
     ):
         if where.any():
-            yield f"{pair}: {claim.format(receiver, receiver)}, the penalty {_numbers(pair, where, own)}."
+            penalties = _listed(pair, where, lambda i: say.spread_words(pair, own, i))
+            yield f"{pair}: {claim.format(receiver, receiver)}, the penalty {penalties}."
 
 
 def _apart(pair: Curve, answered: Answered) -> Iterator[str]:
@@ -308,7 +308,3 @@ def _listed(pair: Curve, where: Mask, said: Callable[[int], str] = lambda i: "")
     """List places with a remark on each; of very many, only the first."""
     places = np.flatnonzero(where).tolist()
     return say.listed([pair.labels[i] for i in places], map(said, places))
-
-
-def _numbers(pair: Curve, where: Mask, of: Estimates) -> str:
-    return _listed(pair, where, lambda i: say.spread_words(pair, of, i, signed=True))

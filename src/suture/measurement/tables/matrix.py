@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
+from suture.measurement.tables.by_depth import at_least_as_deep, cells
 from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
 from suture.measurement.tables.similarities import check_similarities
-from suture.measurement.tables.table import check_single, main_score
+from suture.measurement.tables.table import Mask, Numbers, check_single, ends_at_output, main_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +73,14 @@ class Matrix:
         """The networks in words: ``A → B``, ``A, B → C``."""
         senders, receivers = (", ".join(block.name for block in side) for side in (self.senders, self.receivers))
         return f"{senders or 'no sender'} → {receivers}"
+
+    @property
+    def alone(self) -> dict[str, float]:
+        """The score of each network by itself, by its name, if it has one."""
+        sides = zip((self.senders, self.receivers), self.parents.get(PLAIN, ()), strict=False)
+        named = (zip(blocks, values, strict=True) for blocks, values in sides)
+        found = {block.name: float(value) for side in named for block, value in side}
+        return {name: value for name, value in found.items() if np.isfinite(value)}
 
     def values(self) -> Numbers:
         """Return every value there is: of panels, strips and parents."""

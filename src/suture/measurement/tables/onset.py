@@ -59,7 +59,7 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
-from suture.measurement.tables.table import check_columns, check_single, not_converged, rows_of, summary
+from suture.measurement.tables.table import check_columns, check_single, not_converged, rows_of, summary, write_score
 
 if TYPE_CHECKING:
     from suture.core.network.network import Network
@@ -223,7 +223,7 @@ class Onset:
         return self.verdict
 
     def __str__(self) -> str:
-        carrier, reference = (_level(level, self.unit) for level in self.levels)
+        carrier, reference = (write_score(level, self.unit) for level in self.levels)
         return (
             f"{self.trait}: {self._head}\n"
             f"  {self.carrier} (carrier) {carrier}, {self.reference} (reference) {reference}\n"
@@ -240,11 +240,18 @@ def onset(table: pd.DataFrame, trait: "Trait | str", carrier: "Network | str", r
     or data) of one seam: select the rows of one.
     """
     name, of, other = (given if isinstance(given, str) else given.name for given in (trait, carrier, reference))
-    rows = _rows(table, name, of, other)
+    check_columns(table, ("score", "status", "control", "sender_cut", "receiver_cut"))
+    scored = rows_of(table, name)
+    rows = scored[scored["sender"].isin({of, other}) & scored["receiver"].isin({of, other})]
+    rows = rows[rows["status"] == "ok"]
+    measured = rows[rows["control"] == ""]
+    if not (measured["sender"] != measured["receiver"]).any():
+        raise DataError(
+            f"the table has no seam {of} → {other} nor {other} → {of}; measure what localise(…) plans, both ways"
+        )
     means = summary(rows)
     plain = means[means["control"] == ""]
     own = [_level_of(plain, end) for end in (of, other)]
-    measured = rows[rows["control"] == ""]
     uncertain = float((measured["stitched_high"] - measured["stitched_low"]).median())
     scale = own[0] - own[1]
     ends = ("stitched_low", "stitched_high")[:: 1 if scale > 0 else -1]
@@ -253,23 +260,9 @@ def onset(table: pd.DataFrame, trait: "Trait | str", carrier: "Network | str", r
         share=conveyed["stitched"] if abs(scale) > uncertain else np.nan, low=conveyed[ends[0]], high=conveyed[ends[1]]
     )
     shares["open"] = not_converged(means).to_numpy(bool)
-    scored = rows_of(table, name)
     failed = scored[scored["status"] == "failed"]
     ways = [_way(shares, failed, of, other, sends=sends) for sends in (True, False)]
     return Onset(name, str(means["unit"].iloc[0]), of, other, (own[0], own[1]), *ways)
-
-
-def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.DataFrame:
-    """Return the rows of the trait and the two networks that were measured."""
-    check_columns(table, ("score", "status", "control", "sender_cut", "receiver_cut"))
-    scored = rows_of(table, trait)
-    ends = {carrier, reference}
-    rows = scored[scored["sender"].isin(ends) & scored["receiver"].isin(ends) & (scored["status"] == "ok")]
-    measured = rows[rows["control"] == ""]
-    if not (measured["sender"] != measured["receiver"]).any():
-        ways = f"{carrier} → {reference} nor {reference} → {carrier}"
-        raise DataError(f"the table has no seam {ways}; measure what localise(…) plans, both ways")
-    return rows
 
 
 def _level_of(plain: pd.DataFrame, name: str) -> float:
@@ -369,7 +362,3 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
         failed=missed,
         unmeasured=unmeasured,
     )
-
-
-def _level(value: float, unit: str) -> str:
-    return f"{100 * value:.1f} %" if unit == "fraction" else f"{value:.3f}" + (f" {unit}" if unit != "raw" else "")

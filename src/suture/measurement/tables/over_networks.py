@@ -12,20 +12,16 @@ _PLACE = ["control", "sender_cut", "receiver_cut"]
 _ALIKE = ["stitch", "fit", "fit_data", "score_data"]
 
 
-def over_networks(
-    table: pd.DataFrame, column: str = "penalty", score: str | None = None, level: float = 0.95
-) -> pd.DataFrame:
+def over_networks(table: pd.DataFrame, column: str = "penalty", score: str | None = None) -> pd.DataFrame:
     """Average a table over pairs of networks: a row for each control and pair of cuts.
 
     A network goes by its name, so a table of ``matrix([a, b, c, d, e], data=…)`` has all ordered pairs of five.
-    Columns: ``control``, ``sender_cut``, ``receiver_cut``, the mean ``column``, ``low`` and ``high`` (its interval at
-    ``level``, nan for fewer than three networks), ``pairs`` and ``networks``, and of these pairs how many were ``open``
+    Columns: ``control``, ``sender_cut``, ``receiver_cut``, the mean ``column``, ``low`` and ``high`` (its 95 %
+    interval, nan for fewer than three networks), ``pairs`` and ``networks``, and of these pairs how many were ``open``
     (a fit that can say so had not converged) and how many more ``failed``. Stitch seeds are averaged first; networks
     stitched to themselves are left out. Raises ``DataError`` if a pair's rows at one seam differ in stitch, fit or
-    data, if there is no pair, and unless ``level`` lies between 0 and 1.
+    data, and if there is no pair.
     """
-    if not 0 < level < 1:
-        raise DataError(f"level={level}: it lies between 0 and 1, as 0.95 does")
     check_columns(table, ("status", "sender", "receiver", column, *_PLACE, *_ALIKE))
     rows = rows_of(table, score or main_score(table))
     rows = rows[rows["sender"] != rows["receiver"]].reset_index(drop=True)
@@ -49,6 +45,6 @@ def over_networks(
             made.append(begun | nothing | {"pairs": 0, "networks": 0} | counted)
             continue
         found = average_over_networks(own[column], list(own["sender"]), list(own["receiver"]))
-        ends = {"low": found.value - found.reach(level), "high": found.value + found.reach(level)}
+        ends = {"low": found.value - found.reach(0.95), "high": found.value + found.reach(0.95)}
         made.append(begun | {column: found.value, **ends, "pairs": found.pairs, "networks": found.networks} | counted)
     return pd.DataFrame(made)

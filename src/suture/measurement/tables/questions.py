@@ -37,9 +37,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, unpack
-from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates
-from suture.measurement.tables.table import OVER_SAMPLES
+from suture.measurement.tables.table import OVER_SAMPLES, Mask, Numbers
 
 Question = Literal["works", "sender", "receiver", "pairs", "mistakes"]
 QUESTIONS: tuple[Question, ...] = ("works", "sender", "receiver", "pairs", "mistakes")
@@ -100,8 +99,11 @@ def answer(pair: Curve, margin: float | None, chance: float | None = None) -> An
         found["receiver"] = _needs(pair, "receiver", margin)
         found["pairs"] = _pairs(pair, margin, chance)
     found["mistakes"] = _mistakes(pair)
-    trusted = ~pair.is_doubtful()
-    return {question: _only(one, trusted) for question, one in found.items()}
+    trusted = ~pair.is_doubtful()  # at the other seams the answers are blank
+    for question, one in found.items():
+        marks = tuple(mark if sure else UNASKED for mark, sure in zip(one.marks, trusted, strict=True))
+        found[question] = replace(one, marks=marks, assumed=one.assumed & trusted)
+    return found
 
 
 def settle(answers: Sequence[Answers], where: Sequence[Mask]) -> list[Mask]:
@@ -121,12 +123,6 @@ def settle(answers: Sequence[Answers], where: Sequence[Mask]) -> list[Mask]:
         kept[mask], held = held[: mask.sum()], held[mask.sum() :]
         settled.append(kept & (one.are(YES) | one.are(NO)))
     return settled
-
-
-def _only(answers: Answers, trusted: Mask) -> Answers:
-    """Blank the answers at seams with a network that is not to be trusted."""
-    marks = tuple(mark if sure else UNASKED for mark, sure in zip(answers.marks, trusted, strict=True))
-    return replace(answers, marks=marks, assumed=answers.assumed & trusted)
 
 
 # --- questions 1 to 4 -------------------------------------------------------------------------------------------------

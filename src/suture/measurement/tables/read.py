@@ -5,7 +5,7 @@ and words cannot contradict each other.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -14,11 +14,10 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.validation import check_kind
-from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_curve, arrange_pairs
 from suture.measurement.tables.matrix import Matrix, arrange_matrix
 from suture.measurement.tables.questions import QUESTIONS, UNASKED, YES, Answered, Answers, Question, answer, settle
-from suture.measurement.tables.table import MARGIN, main_score, say_warnings
+from suture.measurement.tables.table import MARGIN, Mask, Numbers, main_score, say_warnings
 
 View = Literal["trait", "curve", "curves", "matrix"]
 
@@ -181,11 +180,6 @@ def make_reading(
 def read_scores(table: pd.DataFrame) -> list[Reading]:
     """Read every score of a table, the main one first."""
     return [make_reading(table, score) for score in scores_of(table)]
-
-
-def of_rows(reading: Reading, table: pd.DataFrame) -> Reading:
-    """Read some rows of a table as the whole was read."""
-    return replace(reading, table=table)
 
 
 def scores_of(table: pd.DataFrame) -> list[str]:

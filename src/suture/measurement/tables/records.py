@@ -26,14 +26,24 @@ def describe_trial(trial: Trial) -> Described:
 
 def record(result: Measurement | Failure) -> Record:
     """Make the record of a trial's result, without its stitch. The curve of the fit is under ``curve``."""
-    begun = {"status": "ok", "trial": result.trial.key, "versions": result.trial.versions, "seconds": result.seconds}
-    begun |= {"decided_by": _identity(result.trial), "device": result.trial.device.type}
-    begun |= {"machine": describe_machine(result.trial.device)}
+    trial = result.trial
+    begun = {"status": "ok", "trial": trial.key, "versions": trial.versions, "seconds": result.seconds}
+    begun["decided_by"] = {  # the fingerprints and settings that decide the numbers, for people
+        "sender": trial.sender.fingerprint,
+        "receiver": trial.receiver.fingerprint,
+        "cuts": [trial.sender_cut, trial.receiver_cut],
+        "stitch": str(trial.family),
+        "fit": str(trial.fit),
+        "scores": [score.name for score in trial.scores],
+        "data": [samples.fingerprint for samples in (trial.fit_data, trial.validation_data, trial.score_data)],
+        "seed": trial.seed,
+    }
+    begun |= {"device": trial.device.type, "machine": describe_machine(trial.device)}
     if isinstance(result, Failure):
         failed = {"error": result.error, "traceback": result.traceback, "of_machine": result.of_machine}
         return begun | {"status": "failed"} | failed
     made = begun | {
-        "scores": {score.name: _estimates(result, score.name) for score in result.trial.scores},
+        "scores": {score.name: _estimates(result, score.name) for score in trial.scores},
         "representation_error": result.representation_error,
         "apart": {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in result.apart.items()},
         "steps": result.steps,
@@ -42,7 +52,7 @@ def record(result: Measurement | Failure) -> Record:
         "gained": None if result.gained is None else asdict(result.gained),
         "validation_loss": None if isnan(result.validation_loss) else result.validation_loss,
         "alone": dict(result.alone),
-        "chance": {default_scores(result.trial.task)[0].name: result.trial.facts.chance},
+        "chance": {default_scores(trial.task)[0].name: trial.facts.chance},
         "outcomes": "" if result.outcomes is None else result.outcomes.pack(),
         "notes": [*(f"Warning: {said}" for said in result.warnings), *result.notes],
         "curve": [asdict(point) for point in result.curve],
@@ -57,21 +67,6 @@ def stitch_to_save(measurement: Measurement) -> tuple[Record | None, bytes]:
     if not isinstance(trial.sender, Network):
         return None, content
     return describe(trial.seam.sides, content, trial.family, measurement.record), content
-
-
-def _identity(trial: Trial) -> Record:
-    """Return the fingerprints and settings that decide the numbers, for people."""
-    data = (trial.fit_data, trial.validation_data, trial.score_data)
-    return {
-        "sender": trial.sender.fingerprint,
-        "receiver": trial.receiver.fingerprint,
-        "cuts": [trial.sender_cut, trial.receiver_cut],
-        "stitch": str(trial.family),
-        "fit": str(trial.fit),
-        "scores": [score.name for score in trial.scores],
-        "data": [samples.fingerprint for samples in data],
-        "seed": trial.seed,
-    }
 
 
 def describe_machine(device: torch.device = CPU) -> Record:

@@ -11,7 +11,7 @@ import numpy as np
 
 from suture.common.formatting import say_count
 from suture.measurement.scores.alone import least_gain
-from suture.measurement.tables.by_depth import Mask, by_depth
+from suture.measurement.tables.by_depth import by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates
 from suture.measurement.tables.matrix import Matrix
 from suture.measurement.tables.questions import (
@@ -28,6 +28,7 @@ from suture.measurement.tables.questions import (
     may_gain,
 )
 from suture.measurement.tables.read import Reading
+from suture.measurement.tables.table import Mask, write_score
 
 FEW = 3  #: seams that a sentence names
 MOST = 6  #: seams that a list names
@@ -83,7 +84,9 @@ def _say_works(reading: Reading) -> str:
     there = ~reading.are("works", UNASKED)
     rest, n = there & ~yes & ~no, len(there)
     penalty, unit = reading.behind("works"), unit_of(reading)
-    others = "".join(_others(reading, no, rest, ~there))
+    others = f"; at {_some(reading, no)} it does not" if no.any() else ""
+    others += f"; at {_some(reading, rest)} this is undecided" if rest.any() else ""
+    others += f"; at {_some(reading, ~there)} there is no answer" if not there.all() else ""
     if yes.any():
         high = float(penalty.high[yes].max())
         worse = f"at most {_size(reading, high)} {unit} worse than {own}" if high > 0 else f"not worse than {own} there"
@@ -93,15 +96,6 @@ def _say_works(reading: Reading) -> str:
     if no.sum() == n:
         return f"{sender} does not work in {receiver} {where}: it is at least {_size(reading, least)} {unit} worse."
     return f"{sender} is not shown to work in {receiver} {where}{others}."
-
-
-def _others(reading: Reading, no: Mask, rest: Mask, unasked: Mask) -> Iterator[str]:
-    if no.any():
-        yield f"; at {_some(reading, no)} it does not"
-    if rest.any():
-        yield f"; at {_some(reading, rest)} this is undecided"
-    if unasked.any():
-        yield f"; at {_some(reading, unasked)} there is no answer"
 
 
 def _say_needs(reading: Reading) -> Iterator[str]:
@@ -165,7 +159,7 @@ def say_title(reading: Reading) -> str:
     first = reading.pairs[0]
     plain = reading.table[(reading.table["score"] == reading.score) & (reading.table["control"] == PLAIN)].iloc[0]
     if len(reading.pairs) == 1:
-        own = f" ({first.receiver} alone: {score_words(reading, first.parent('receiver'))})"
+        own = f" ({first.receiver} alone: {write_score(first.parent('receiver'), first.unit)})"
         who = str(first)
     else:
         who, own = f"{len(reading.pairs)} pairs of networks", ""
@@ -191,7 +185,9 @@ def _answer_works(reading: Reading) -> str:
     yes, no, there = reading.count("works", YES), reading.count("works", NO), ~reading.are("works", UNASKED)
     n, said = len(there), []
     if yes.any():
-        said.append(f"Yes {at(reading, yes, n)}: within {_margin(reading)} of {receiver}.")
+        unit = unit_of(reading)
+        unit = unit.removesuffix("s") if reading.margin == 1 and unit == "points" else unit
+        said.append(f"Yes {at(reading, yes, n)}: within {f'{reading.margin:g} {unit}'.strip()} of {receiver}.")
     if no.any():
         least = _size(reading, float(reading.behind("works").low[no].min()))
         said.append(f"No {at(reading, no, n)}: at least {least} {unit_of(reading)} worse.")
@@ -242,9 +238,10 @@ def _answer_pairs(reading: Reading) -> str:
 def _shuffled(reading: Reading, where: Mask) -> str:
     kept = reading.gather(lambda pair: pair.line(CONTROL["pairs"])["stitched"].to_numpy(float))[where]
     floor = reading.gather(lambda pair: pair.guessing(reading.chance))[where][0]
-    reach = kept.max() if reading.pairs[0].rises else kept.min()
-    guess = abs(floor) / (100 if reading.pairs[0].percent else 1)
-    return f"shuffled pairs reach {score_words(reading, float(reach))} (guessing: {score_words(reading, float(guess))})"
+    first = reading.pairs[0]
+    reach = kept.max() if first.rises else kept.min()
+    guess = abs(floor) / (100 if first.percent else 1)
+    return f"shuffled pairs reach {write_score(reach, first.unit)} (guessing: {write_score(guess, first.unit)})"
 
 
 def _answer_mistakes(reading: Reading) -> str:
@@ -351,7 +348,7 @@ def say_curve(reading: Reading) -> list[str]:
     unit = shown.penalty_unit or shown.score
     asked_for = [f"Nothing is judged without a margin in {unit}: give one."] if reading.margin is None else []
     return [
-        f"Worst penalty: {spread_words(shown, penalty, worst, signed=True)} at {shown.labels[worst]}.",
+        f"Worst penalty: {spread_words(shown, penalty, worst)} at {shown.labels[worst]}.",
         *say_gain(reading),
         *say_open(shown.is_open(), shown.many),
         *asked_for,
@@ -373,25 +370,17 @@ def _say_depth(shown: Matrix) -> Iterator[str]:
     """Compare the halves of a matrix, and name its extremes."""
     plain = shown.table[shown.table["control"] == PLAIN]
     means = by_depth(plain, shown.score, pooled=True).iloc[0]
-
-    def value(x: float) -> str:
-        return f"{100 * x:.1f} %" if shown.percent else f"{x:.3f} {shown.unit.replace('raw', '')}".strip()
-
     for here, there, name, other in (
         ("late_to_early", "early_to_late", _LATE, "early → late"),
         ("near", "far", "Within one cut of the diagonal", "away from it"),
     ):
         gap = means[here] - means[there]
         if np.isfinite(gap):
-            by = (
-                f"{100 * abs(gap):.1f} points"
-                if shown.percent
-                else f"{abs(gap):.3f} {shown.unit.replace('raw', '')}".strip()
-            )
+            by = f"{100 * abs(gap):.1f} points" if shown.percent else write_score(abs(gap), shown.unit)
+            ours, theirs = (write_score(means[half], shown.unit) for half in (here, there))
             yield (
-                f"{name}: {value(means[here])} on average over {means[f'{here}_cells']:.0f} seams, {by} "
-                f"{'higher' if gap > 0 else 'lower'} than {other}: {value(means[there])} over "
-                f"{means[f'{there}_cells']:.0f}."
+                f"{name}: {ours} on average over {means[f'{here}_cells']:.0f} seams, {by} "
+                f"{'higher' if gap > 0 else 'lower'} than {other}: {theirs} over {means[f'{there}_cells']:.0f}."
             )
     rows, columns = (
         [cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts]
@@ -399,7 +388,8 @@ def _say_depth(shown: Matrix) -> Iterator[str]:
     )
     labels, values = [f"{row} → {column}" for row in rows for column in columns], shown.plain.ravel()
     least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
-    yield f"Lowest: {value(values[least])} at {labels[least]}; highest: {value(values[most])} at {labels[most]}."
+    lowest, highest = (write_score(values[i], shown.unit) for i in (least, most))
+    yield f"Lowest: {lowest} at {labels[least]}; highest: {highest} at {labels[most]}."
 
 
 # --- words and numbers ------------------------------------------------------------------------------------------------
@@ -443,10 +433,7 @@ def _at_these(reading: Reading, where: Mask, n: int) -> str:
 
 def named(reading: Reading, where: Mask) -> str:
     """Name seams: ``a``, ``a and b``, ``a, b and 3 more``."""
-    return _join([reading.seams[i] for i in np.flatnonzero(where)])
-
-
-def _join(names: list[str]) -> str:
+    names = [reading.seams[i] for i in np.flatnonzero(where)]
     more = len(names) - MOST
     *first, last = [*names[:MOST], f"{more} more"] if more > 0 else names
     return f"{', '.join(first)} and {last}" if first else last
@@ -464,26 +451,15 @@ def unit_of(reading: Reading) -> str:
     return "points" if first.percent else first.penalty_unit or f"in {first.score}"
 
 
-def _margin(reading: Reading) -> str:
-    unit = unit_of(reading)
-    return f"{reading.margin:g} {unit.removesuffix('s') if reading.margin == 1 and unit == 'points' else unit}".strip()
-
-
 def _size(reading: Reading, value: float) -> str:
     return f"{value:z.{1 if reading.pairs[0].percent else 3}f}"
 
 
-def score_words(reading: Reading, value: float) -> str:
-    """Write a score with its unit: ``98.3 %``, ``2.310 nats``."""
-    first = reading.pairs[0]
-    return f"{100 * value:.1f} %" if first.percent else f"{value:.3f} {first.penalty_unit}".strip()
-
-
-def spread_words(pair: Curve, of: Estimates, i: int, signed: bool = False) -> str:
+def spread_words(pair: Curve, of: Estimates, i: int) -> str:
     """Write a difference as ``+1.2 pp [-0.3, 2.8]``."""
     digits = 1 if pair.percent else 3
     value, low, high = (float(part[i]) for part in (of.value, of.low, of.high))
-    number = f"{value:{'+' if signed else ''}z.{digits}f} {pair.penalty_unit}".strip()
+    number = f"{value:+z.{digits}f} {pair.penalty_unit}".strip()
     return f"{number} [{low:z.{digits}f}, {high:z.{digits}f}]" if np.isfinite([low, high]).all() else number
 
 
@@ -492,7 +468,7 @@ def share_of(pair: Curve, where: Mask) -> str:
     return f"{int(where.sum())} of {say_count(len(pair.seams), pair.one)}"
 
 
-def listed(labels: Iterable[str], said: Iterable[str], most: int = MOST) -> str:
+def listed(labels: Iterable[str], said: Iterable[str]) -> str:
     """List places with a remark on each; of very many, only the first."""
     held = [f"{label} {one}".strip() for label, one in zip(labels, said, strict=True)]
-    return ", ".join(held[:most]) + (f" and {len(held) - most} more" if len(held) > most else "")
+    return ", ".join(held[:MOST]) + (f" and {len(held) - MOST} more" if len(held) > MOST else "")

@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from io import BytesIO
 from math import hypot, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import parquet
 
 from suture.common.atomic import whole
+from suture.common.constants import OUTPUT
 from suture.common.errors import DataError, OutputError
 from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
@@ -25,10 +27,9 @@ from suture.measurement.scores.intervals import t_interval
 from suture.measurement.tables.averages import LEAST, SIDE, average_numbered
 from suture.measurement.tables.described import Described, Record
 
-if TYPE_CHECKING:
-    from suture.measurement.trials.trial import Failure, Measurement
-
 Row = dict[str, object]
+Numbers = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 #: Every column, in order, with its type.
 COLUMNS: dict[str, str] = {
@@ -105,13 +106,6 @@ _AVERAGED = [
     *("stitched", "sender_score", "receiver_score", "chance", "penalty", "representation_error", *_APART),
     *("steps", "gained", "gained_error", "seconds"),
 ]
-
-
-def to_table(results: "Iterable[Measurement | Failure]") -> pd.DataFrame:
-    """Make the table of measurements and failures."""
-    from suture.measurement.tables.records import describe_trial, record  # takes torch with it; see ``described``
-
-    return table_of((describe_trial(result.trial), record(result)) for result in results)
 
 
 def table_of(results: Iterable[tuple[Described, Record]]) -> pd.DataFrame:
@@ -262,6 +256,11 @@ def main_score(table: pd.DataFrame) -> str:
     return "accuracy" if "accuracy" in held or not held else held[0]
 
 
+def write_score(value: float, unit: str) -> str:
+    """Write a score with its unit: ``98.3 %``, ``2.310 nats``, ``0.512``."""
+    return f"{100 * value:.1f} %" if unit == "fraction" else f"{value:.3f} {unit.replace('raw', '')}".strip()
+
+
 def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
     """Return the rows of a score. Raises ``DataError`` with the scores of the table if it is none of them."""
     rows = table[table["score"] == score]
@@ -269,6 +268,15 @@ def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
         held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
         raise DataError(f"the table has no measurement of '{score}'; its scores: {held}")
     return rows
+
+
+def ends_at_output(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which rows, or cells, are of baselines that end at ``OUTPUT``, behind the receiver's layers.
+
+    If the trials themselves end there too, the receiver has a cut of that name, and it is shown as any other.
+    """
+    there = rows["receiver_cut"] == OUTPUT
+    return there & ~rows["receiver"].isin(rows.loc[there & (rows["control"] == ""), "receiver"])
 
 
 def say_warnings(table: pd.DataFrame) -> list[str]:
@@ -339,7 +347,10 @@ def _interval_of(units: "pd.Series[float]", pairs: bool) -> tuple[float, float]:
 def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
     """Return the mean ends of the rows' own intervals, over test samples."""
     ends = group[[f"{name}_{side}" for name in columns for side in _SIDES]].astype("float64")
-    return {str(name): _mean(end) for name, end in ends.items()}
+    # of equal ends that end, which their mean is not always
+    return {
+        str(name): float(end.iloc[0] if end.nunique(dropna=False) == 1 else end.mean()) for name, end in ends.items()
+    }
 
 
 def _widen(bounds: dict[str, float], means: dict[str, float], own: dict[str, float]) -> dict[str, float]:
@@ -350,11 +361,6 @@ def _widen(bounds: dict[str, float], means: dict[str, float], own: dict[str, flo
         further = hypot(mean - end, 0.0 if isnan(own[name]) else mean - own[name])
         wide[name] = mean - further if name.endswith("low") else mean + further
     return wide
-
-
-def _mean(values: "pd.Series[float]") -> float:
-    """Return the mean; of equal values that value, which their mean is not always."""
-    return float(values.iloc[0] if values.nunique(dropna=False) == 1 else values.mean())
 
 
 def for_text(table: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import EllipseCollection
 from matplotlib.patches import Rectangle
 
-from suture.measurement.tables.by_depth import Mask, Numbers
+from suture.measurement.tables.table import Mask, Numbers
 from suture.reports.figures.curve import SMALLEST
 from suture.reports.style import LETTERS
 

@@ -2,8 +2,8 @@
 
 Whatever a user's matplotlib is set to, the figures look the same, and names come out as they are written. How tall a
 page must be is measured: it is laid out once, and grows or shrinks until its axes have the height that they shall have.
-An HTML page shows the same figures, drawn for it by the functions ``…_for_page``: without what the page says beside
-them, and with the lines that it hides at first.
+An HTML page shows the same figures, drawn ``for_page``: without what the page says beside them, and with the lines that
+it hides at first.
 """
 
 import re
@@ -27,13 +27,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from suture.common.errors import DataError, OutputError
-from suture.core.network.network import Network
-from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
+from suture.measurement.tables.onset import CONVEYED, Onset, Way
 from suture.measurement.tables.read import Reading
 from suture.measurement.tables.say import asked, headline
-from suture.reports import arrange
+from suture.reports import charts
 from suture.reports.charts import OPEN, SIMILARITY, Chart, Line, Measure
 from suture.reports.figures.verdict import head, mark_entries, name_lines, name_marks, strip
 from suture.reports.style import LETTERS, SERIES, shortened
@@ -119,24 +117,18 @@ def tell(
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def curve(reading: Reading, similarities: pd.DataFrame | None = None) -> Figure:
+def curve(
+    reading: Reading, similarities: pd.DataFrame | None = None, *, width: float = WIDTH, for_page: bool = False
+) -> Figure:
     """Draw a score of the stitched network at every cut, with its controls, its parents and 95 % intervals.
 
     Above it stands the headline, below it, if the score has one, its penalty in pp or in the score's unit, and a row of
     marks for each question. The reading holds one sender and one receiver, any seeds. With ``similarities`` the indices
-    stand below, at the same cuts, calibrated if the table says so. Raises ``DataError`` if the reading is more than one
-    curve, or no seam of it was compared.
+    stand below, at the same cuts, calibrated if the table says so. ``width`` is in inches; ``for_page`` leaves out the
+    headline and the marks, and draws all lines. Raises ``DataError`` if the reading is more than one curve, or no seam
+    of it was compared.
     """
-    return _curve(reading, similarities, WIDTH, for_page=False)
-
-
-def curve_for_page(reading: Reading, similarities: pd.DataFrame | None = None, width: float = WIDTH) -> Figure:
-    """Draw a curve without its headline and its marks, and with all of its lines, so wide in inches."""
-    return _curve(reading, similarities, width, for_page=True)
-
-
-def _curve(reading: Reading, similarities: pd.DataFrame | None, width: float, for_page: bool) -> Figure:
-    chart = arrange.curve(reading, similarities)
+    chart = charts.curve(reading, similarities)
     scored, *costs = (one for one in chart.measures if one.show != SIMILARITY)
     indices = [one for one in chart.measures if one.show == SIMILARITY]
     if similarities is not None and not indices:
@@ -235,26 +227,14 @@ def _measured(measure: Measure, table: pd.DataFrame) -> str:
     return bands + ", fitted by ".join(ways)
 
 
-def localisation(
-    table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str
-) -> tuple[Figure, Onset]:
-    """Draw the share of a trait that every cut conveys, in both directions, with 95 % intervals; return its onset too.
+def localisation(table: pd.DataFrame, found: Onset, *, width: float = WIDTH, for_page: bool = False) -> Figure:
+    """Draw the share of a trait that every cut conveys, in both directions, with 95 % intervals.
 
     0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
-    a ring, and its place is marked behind, each direction's own in green if they disagree. Raises ``DataError`` as
-    ``onset`` does.
+    a ring, and its place is marked behind, each direction's own in green if they disagree. ``width`` is in inches;
+    ``for_page`` leaves out the verdict above.
     """
-    found = onset(table, trait, carrier, reference)
-    return _localisation(table, found, WIDTH, for_page=False), found
-
-
-def localisation_for_page(table: pd.DataFrame, found: Onset, width: float = WIDTH) -> Figure:
-    """Draw where a trait lies without the verdict above it, so wide in inches."""
-    return _localisation(table, found, width, for_page=True)
-
-
-def _localisation(table: pd.DataFrame, found: Onset, width: float, for_page: bool) -> Figure:
-    chart = arrange.localisation(table, found)
+    chart = charts.localisation(table, found)
     with styled():
         figure, axes = _page(chart, [1.35, 1.35], width)
         marks: dict[str, Artist] = {}

@@ -14,9 +14,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.matrix import Block, staircase
-from suture.reports import arrange
+from suture.measurement.tables.table import Mask, Numbers
+from suture.reports import charts
 from suture.reports.charts import SIMILARITY, Chart
 from suture.reports.figures.cells import COLOURS, DIAGONAL, LONGEST, MISSING, TALLEST, draw_cells, slot, write_cells
 from suture.reports.figures.curve import SMALLEST, WIDTH, Picture, styled, tell
@@ -30,7 +30,7 @@ def similarities(found: pd.DataFrame) -> Figure:
     the scale turned round for a distance, so that bright is alike. Layers that were not compared are hatched. Raises
     ``DataError`` if the table is none, or has several networks.
     """
-    return similarities_of(arrange.similarity(found))
+    return similarities_of(charts.similarity(found))
 
 
 def similarities_of(chart: Chart, for_page: bool = False) -> Figure:

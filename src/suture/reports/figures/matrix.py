@@ -23,14 +23,14 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Numbers, by_depth
+from suture.measurement.tables.by_depth import by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, places_of, staircase
 from suture.measurement.tables.questions import CLOSE, NO, YES
 from suture.measurement.tables.read import Reading
 from suture.measurement.tables.say import asked, headline, name_question, say_mark
-from suture.measurement.tables.table import say_quick
-from suture.reports import arrange
+from suture.measurement.tables.table import Numbers, say_quick
+from suture.reports import charts
 from suture.reports.charts import OPEN, scale_of
 from suture.reports.figures.cells import (
     COLOURS,
@@ -65,7 +65,7 @@ _LEAST = 6.5  #: points: a title, or the name of an axis, that would else lack a
 # --- all kinds of trial -----------------------------------------------------------------------------------------------
 
 
-def matrix(reading: Reading) -> Figure:
+def matrix(reading: Reading, *, for_page: bool = False, controls: bool = False) -> Figure:
     """Draw a score of every sender cut × every receiver cut, a panel for the trials and for each control.
 
     The top row and the left column are next to the input. The white line parts the cells whose sender cut is at least
@@ -73,18 +73,9 @@ def matrix(reading: Reading) -> Figure:
     networks. Beside each panel its networks alone, and below the first the controls with one value per receiver cut.
     One panel says where it works, and where an untrained network does as well; the last has the means of the cells
     below and above the white line (``by_depth``). All others have one scale: 0–100 % for fractions, else from the least
-    to the most. Several seeds are averaged. Raises ``DataError`` if the reading is more than one matrix.
+    to the most. Several seeds are averaged. ``for_page`` draws a part of the panels: the trials themselves and where it
+    works, or the ``controls`` and the means by depth. Raises ``DataError`` if the reading is more than one matrix.
     """
-    return _matrix(reading, for_page=False)
-
-
-def matrix_for_page(reading: Reading, controls: bool = False) -> Figure:
-    """Draw the trials themselves, and where it works; or the ``controls``, and the means by depth."""
-    return _matrix(reading, True, controls)
-
-
-def _matrix(reading: Reading, for_page: bool, controls: bool = False) -> Figure:
-    """Draw all panels or, on a page, a part of them."""
     shown = reading.matrix
     if not shown.panels:
         kinds = " and ".join(shown.strips)
@@ -125,7 +116,7 @@ class _Source:
 
     def __init__(self, reading: Reading, for_page: bool, controls: bool) -> None:
         self.reading, self.shown, self.for_page = reading, reading.matrix, for_page
-        self.chart = arrange.matrix(reading)
+        self.chart = charts.matrix(reading)
         self.judged, self.means = _judge(reading), _means_by_depth(reading.matrix)
         self.said = "" if for_page else headline(reading)
         first, *others = sorted(self.shown.panels, key=place_of)

@@ -1,6 +1,6 @@
 """The report: one self-contained HTML page."""
 
 from suture.reports.html.page import render
-from suture.reports.html.runs import Run, of_study, only, read
+from suture.reports.html.runs import Run, read
 
-__all__ = ["Run", "of_study", "only", "read", "render"]
+__all__ = ["Run", "read", "render"]

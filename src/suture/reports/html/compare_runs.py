@@ -7,10 +7,10 @@ The interval of a difference is put together from those of the two scores as tho
 import numpy as np
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.read import scores_of
 from suture.measurement.tables.say import say_open, share_of, spread_words
+from suture.measurement.tables.table import Mask
 from suture.reports.charts import OPEN, Grid
 from suture.reports.html.runs import Run
 
@@ -20,7 +20,8 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Grid]
 
     Raises ``DataError`` if there are none.
     """
-    others = _find_others(first, second)
+    named = [name for name in first.fingerprints if name in second.fingerprints]
+    others = [name for name in named if first.fingerprints[name] != second.fingerprints[name]]
     shared = [score for score in scores_of(first.table) if score in scores_of(second.table)]
     matched: dict[tuple[str, str], list[tuple[str, Curve, Curve]]] = {}
     for score in shared:
@@ -46,13 +47,8 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Grid]
     return tables, said, [_say_others(others)] if others else []
 
 
-def _find_others(first: Run, second: Run) -> list[str]:
-    """Return the networks and images that have one name and are others in the second run."""
-    named = [name for name in first.fingerprints if name in second.fingerprints]
-    return [name for name in named if first.fingerprints[name] != second.fingerprints[name]]
-
-
 def _say_others(others: list[str]) -> str:
+    """Say that networks and images of one name differ between the runs."""
     listed = " and ".join([", ".join(others[:-1]), others[-1]] if len(others) > 1 else others)
     verb = "are others" if len(others) > 1 else "is another"
     return (
@@ -72,7 +68,12 @@ def _matched(first: tuple[Curve, ...], second: tuple[Curve, ...]) -> list[tuple[
 def _differences(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> Grid:
     """Lay out the scores of both, or their penalties, and by how much the second is better."""
     digits, unit = 1 if one.percent else 3, one.penalty_unit
-    ours, theirs = (pair.penalties() if penalties else _scores(pair) for pair in (one, other))
+    ours, theirs = (
+        pair.penalties()
+        if penalties
+        else Estimates.of(pair.plain, "stitched", 100.0 if pair.percent else 1.0)  # as shown, whichever way is better
+        for pair in (one, other)
+    )
     ahead = _ahead(one, other, penalties)
 
     def cell(of: Estimates, i: int, open_: Mask, sign: str = "") -> tuple[str, str]:
@@ -100,11 +101,6 @@ def _differences(score: str, one: Curve, other: Curve, names: tuple[str, str], p
     return Grid(caption, one.one, (*names, "difference"), rows)
 
 
-def _scores(pair: Curve) -> Estimates:
-    """Return the scores as they are shown, whichever way is better."""
-    return Estimates.of(pair.plain, "stitched", 100.0 if pair.percent else 1.0)
-
-
 def _ahead(one: Curve, other: Curve, penalties: bool) -> Estimates:
     """Return by how much the second is better than the first."""
     return one.penalties().less(other.penalties()) if penalties else other.scores().less(one.scores())
@@ -125,7 +121,7 @@ def _said(score: str, one: Curve, other: Curve, names: tuple[str, str], penaltie
             said.append(f"{names[1]} is certainly {word} than {names[0]} at {share_of(one, where)}.")
     if not said:
         said = [f"At none of {len(one.labels)} {one.many} are the two certainly different in {what}."]
-    largest = spread_words(one, ahead, most, signed=True)
+    largest = spread_words(one, ahead, most)
     place = one.labels[most]
     said.append(f"The largest difference in {what} is {largest}, at {place} (positive: {names[1]} is better).")
     for name, pair in zip(names, (one, other), strict=True):

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from suture.common.errors import DataError
 from suture.measurement.tables.curve import PLAIN, without_sender
 from suture.measurement.tables.onset import onset
-from suture.measurement.tables.read import Reading, View, of_rows, pairs_of, trait_of
+from suture.measurement.tables.read import Reading, View, pairs_of, trait_of
 from suture.measurement.tables.say import headline, say_curve, say_matrix, say_open
 from suture.measurement.tables.table import not_converged
-from suture.reports import arrange
+from suture.reports import charts
 from suture.reports.charts import SIMILARITY, Chart
 from suture.reports.figures import curve as curves
 from suture.reports.figures import maps
@@ -68,13 +68,13 @@ def _curves(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> E
     """Return a figure for each pair of networks and score, if each pair is one curve."""
     table = readings[0].table
     pairs = pairs_of(table[table["control"] == ""])
-    rest = [_similarity(arrange.similarity(similarities))] if similarities is not None and len(similarities) else []
+    rest = [_similarity(charts.similarity(similarities))] if similarities is not None and len(similarities) else []
     if len(pairs) < 2:
         return Evidence([*_curve(readings, similarities), *rest], say_curve(readings[0]))
     figures, said = list[Drawn](), [headline(readings[0])]
     for sender, receiver in pairs[:_MOST]:
         held = table[(table["receiver"] == receiver) & (without_sender(table) | (table["sender"] == sender))]
-        own = [of_rows(reading, held) for reading in readings]
+        own = [replace(reading, table=held) for reading in readings]
         figures += _curve(own, similarities)
         said += [f"{sender} → {receiver}: {one}" for one in say_curve(own[0])[:1]]
     more = len(pairs) - _MOST
@@ -85,11 +85,11 @@ def _curves(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> E
 def _curve(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> Iterator[Drawn]:
     """Yield the figure of each score that was measured; the indices stand below the first."""
     for reading in readings:
-        chart = arrange.curve(reading, similarities)
+        chart = charts.curve(reading, similarities)
         beside = similarities if any(one.show == SIMILARITY for one in chart.measures) else None
         if any(line.has_values for line in chart.measures[0].lines):
-            wide = partial(curves.curve_for_page, reading, beside)
-            yield Drawn(chart, wide, partial(wide, curves.NARROW))
+            wide = partial(curves.curve, reading, beside, for_page=True)
+            yield Drawn(chart, wide, partial(wide, width=curves.NARROW))
         similarities = None
 
 
@@ -97,7 +97,7 @@ def _matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> E
     """Return the trials of each score as a figure and the controls as another, and the indices of all pairs of cuts."""
     figures: list[Drawn] = []
     for reading in readings:
-        chart = arrange.matrix(reading)
+        chart = charts.matrix(reading)
         panels = sorted(reading.matrix.panels, key=bool)
         if not any(np.isfinite(part).any() for part in reading.matrix.panels.values()):
             continue
@@ -111,14 +111,14 @@ def _matrix(readings: Sequence[Reading], similarities: pd.DataFrame | None) -> E
             )
             for controls in (False, True)
         )
-        figures.append(Drawn(front, partial(matrices.matrix_for_page, reading)))
+        figures.append(Drawn(front, partial(matrices.matrix, reading, for_page=True)))
         if panels[1:]:
             back = replace(
                 back, title=f"{chart.title}, controls", about=f"The controls of {reading.matrix.title}.", alone=""
             )
-            figures.append(Drawn(back, partial(matrices.matrix_for_page, reading, controls=True)))
+            figures.append(Drawn(back, partial(matrices.matrix, reading, for_page=True, controls=True)))
     if similarities is not None:
-        chart = arrange.matrix(readings[0], similarities)
+        chart = charts.matrix(readings[0], similarities)
         indices = tuple(one for one in chart.measures if one.show == SIMILARITY)
         about = f"How alike layers are on the same images, by indices of similarity ({readings[0].matrix.title})."
         titled = replace(chart, title="Similarity of the layers", about=about, measures=indices, alone="")
@@ -140,7 +140,7 @@ def _localised(readings: Sequence[Reading], similarities: pd.DataFrame | None) -
     rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]
     said += say_open(not_converged(rows).to_numpy(bool), "trials")
     asked = f"Which layers of {carrier} make the difference to {other} in {trait}? Stitched both ways. "
-    wide = partial(curves.localisation_for_page, table, found)
-    place = Drawn(arrange.localisation(table, found), wide, partial(wide, curves.NARROW))
+    wide = partial(curves.localisation, table, found, for_page=True)
+    place = Drawn(charts.localisation(table, found), wide, partial(wide, width=curves.NARROW))
     figures = [place, *_curves(readings, similarities).figures]
     return Evidence(figures, said, title=f"Where {trait} lies in {carrier}", asked=asked)

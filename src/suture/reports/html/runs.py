@@ -7,6 +7,7 @@ from typing import Any, final
 
 import pandas as pd
 
+from suture.common.constants import COMPLEXITY, SIMILARITIES
 from suture.common.errors import DataError
 from suture.common.plugins import added
 from suture.measurement.tables.described import Record
@@ -14,7 +15,7 @@ from suture.measurement.tables.table import read as read_table
 from suture.runs.store.inspect import Status, status
 from suture.runs.store.store import LABEL, TRIALS, Store
 
-SIMILARITIES, COMPLEXITY, RESULTS = "similarities.parquet", "complexity.parquet", "results"
+RESULTS = "results"  #: of studies, in the folder of a run
 
 
 @final
@@ -67,11 +68,16 @@ class Run:
 
 
 def read(folder: str | Path) -> Run:
-    """Read a folder: of a run, of a store with studies, or of the results of studies.
+    """Read a folder: of a run, of a store with studies, or of the results of studies; or ``FOLDER/ID``, one of these.
 
     Raises ``StoreError`` if it is none of these or damaged, ``DataError`` if nothing is measured yet.
     """
     path = Path(folder).expanduser()
+    if not path.is_dir():  # a study is several files, whose names begin with its id
+        ids = ((known, study) for known in added("studies").values() for study in known.list_ids())
+        named = (known.load(path.parent, study) for known, study in ids if f"{path.name}.".startswith(f"{study}."))
+        if (one := next(filter(None, named), None)) is not None:
+            return _of_results(path.parent, (one,))
     results = _results(path) or _results(path / RESULTS)
     if not (path / LABEL).exists() and results:
         return _of_results(path, results)
@@ -120,31 +126,8 @@ def _results(path: Path) -> tuple[tuple[Any, Any], ...]:
     """Return the results of studies in a folder, in the order in which packages list them."""
     if not path.is_dir():
         return ()
-    found = (known.load(path, name) for known in _packages() for name in known.list_ids())
+    found = (known.load(path, name) for known in added("studies").values() for name in known.list_ids())
     return tuple(one for one in found if one is not None)
-
-
-def _packages() -> Collection[Studies]:
-    return added("studies").values()
-
-
-def of_study(path: str | Path) -> tuple[Path, str] | None:
-    """Return the folder and the id if a path names the results of one study: ``OUT/results/ID`` or one of its files."""
-    path = Path(path).expanduser()
-    if path.is_dir():
-        return None
-    named = [study for known in _packages() for study in known.list_ids() if f"{path.name}.".startswith(f"{study}.")]
-    return next(((path.parent, study) for study in named if (path.parent / f"{study}.json").is_file()), None)
-
-
-def only(run: Run, studies: tuple[str, ...]) -> Run:
-    """Return the run with these studies alone. Raises ``DataError`` if one of them has no results."""
-    held = {study.id: (study, result) for study, result in run.results}
-    missing = [name for name in studies if name not in held]
-    if missing:
-        has = ", ".join(held) or "no study"
-        raise DataError(f"{run.path} has no results of {missing[0]}; it has those of {has}")
-    return _of_results(run.path, tuple(held[name] for name in studies))
 
 
 def _once(records: list[Record]) -> tuple[Record, ...]:

@@ -31,14 +31,27 @@ def curve_table(shown: Curve, width: int = 80, fits: Sequence[str] = ()) -> Tabl
     ``width`` is that of the screen, in characters; ``fits`` say by which fit each row is, if they differ. A value that
     some seeds failed to give has a ``*``, and one whose fit had not converged a ``°``.
     """
+    columns = [_scores(shown, PLAIN), _penalties(shown), *(_scores(shown, kind) for kind in shown.controls)]
     for headings in _HEADINGS:
-        made = _curve_table(shown, headings, bool(headings), fits)
+        narrow = bool(headings)  # then the names of the cuts are folded if they must be
+        made = new_table(narrow)
+        made.add_column("cut", overflow="fold", no_wrap=not narrow)
+        made.add_column("stitched", justify="right", no_wrap=True)
+        made.add_column("penalty", justify="right", no_wrap=True)
+        for heading in shown.controls:
+            for word, instead in headings.items():
+                heading = heading.replace(word, instead)
+            made.add_column(Text(heading), justify="right", style="dim", no_wrap=True)
+        if fits:
+            made.add_column("by", style="dim", no_wrap=True)
+        for row in zip(shown.labels, *columns, *([fits] if fits else []), strict=True):
+            made.add_row(*map(Text, row))
         if natural_width(made) <= width:
             break
     return made
 
 
-def answers_table(reading: Reading, width: int = 80) -> list[RenderableType]:
+def answers_table(reading: Reading, width: int) -> list[RenderableType]:
     """Show a mark for each question at each cut, and a legend of the marks; nothing if nothing was asked.
 
     Where the names of the cuts have no room, the questions stand beside them instead.
@@ -92,25 +105,6 @@ _SHORT = {"untrained": "untr.", "receiver": "recv.", "shuffled": "shuff.", "clus
 _HEADINGS: tuple[dict[str, str], ...] = ({}, {" ": "\n"}, {"untrained": "untr.", " ": "\n"}, _SHORT)
 
 
-def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool, fits: Sequence[str]) -> Table:
-    """Build the table; in a narrow one the names of the cuts are folded if they must be."""
-    made = new_table(narrow)
-    made.add_column("cut", overflow="fold", no_wrap=not narrow)
-    made.add_column("stitched", justify="right", no_wrap=True)
-    made.add_column("penalty", justify="right", no_wrap=True)
-    for heading in shown.controls:
-        for word, instead in headings.items():
-            heading = heading.replace(word, instead)
-        made.add_column(Text(heading), justify="right", style="dim", no_wrap=True)
-    columns = [_scores(shown, PLAIN), _penalties(shown), *(_scores(shown, kind) for kind in shown.controls)]
-    if fits:
-        made.add_column("by", style="dim", no_wrap=True)
-        columns.append(list(fits))
-    for label, *values in zip(shown.labels, *columns, strict=True):
-        made.add_row(*map(Text, (label, *values)))
-    return made
-
-
 def new_table(narrow: bool) -> Table:
     """Make an empty table in the style of all tables."""
     return Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
@@ -128,15 +122,15 @@ def lay_out(headings: Iterable[str], rows: Iterable[Iterable[object]], narrow: b
 
 
 def _scores(shown: Curve, kind: str) -> list[str]:
-    values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
-    marks = zip(shown.cuts, values, shown.is_open(kind), strict=True)
-    return [_score(value, (kind, cut) in shown.failed, shown.percent, "°" * bool(open_)) for cut, value, open_ in marks]
-
-
-def _score(value: float, failed: bool, percent: bool, marks: str) -> str:
-    if pd.isna(value):
-        return FAILED if failed else ""
-    return written(value, percent) + marks + "*" * failed
+    """Write the scores of a kind of trial at every cut, marked ° if not converged and * if some seeds failed."""
+    values, said = shown.line(kind)["stitched"], []
+    for cut, value, open_ in zip(shown.cuts, values, shown.is_open(kind), strict=True):
+        failed = (kind, cut) in shown.failed
+        if pd.isna(value):
+            said.append(FAILED if failed else "")
+        else:
+            said.append(written(value, shown.percent) + "°" * bool(open_) + "*" * failed)
+    return said
 
 
 def _penalties(shown: Curve) -> list[str]:
@@ -220,11 +214,11 @@ def one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
-    """Return the reasons of failed trials, each once, the most frequent first."""
+def failures(table: pd.DataFrame) -> Sequence[str]:
+    """Return the three most frequent reasons of failed trials, each once."""
     failed = table[table["status"] == "failed"].drop_duplicates("trial")
     counts = failed["error"].value_counts()
-    return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(most).items()]
+    return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(3).items()]
 
 
 # --- where a trait lies -----------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
+from suture.measurement.tables.by_depth import by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities
 from suture.measurement.tables.similarities import SEAM, check_similarities
+from suture.measurement.tables.table import Mask, Numbers
 from suture.reports.charts import OPEN
 from suture.reports.style import name_of, place_of
 from suture.reports.terminal.curve import natural_width, new_table, written
@@ -26,8 +27,7 @@ def matrix_heading(shown: Matrix) -> str:
     units = "in %" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
     table = shown.table[shown.table["score"] == shown.score]
     used = table.sort_values("control", kind="stable").iloc[0]
-    parents = _parents(shown)
-    alone = "; ".join(f"{name} alone {written(value, shown.percent)}" for name, value in parents.items())
+    alone = "; ".join(f"{name} alone {written(value, shown.percent)}" for name, value in shown.alone.items())
     seeds = table[table["control"] == used["control"]]["seed"].nunique()
     averaged = f", mean of {seeds} seeds" if seeds > 1 else ""
     lines = [
@@ -75,13 +75,6 @@ def depth_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
         names = [f"{sender} → {receiver}" for sender, receiver in zip(each["sender"], each["receiver"], strict=True)]
         parts += ["", _depth_table("pair", names, each, shown, width)]
     return parts
-
-
-def _parents(shown: Matrix) -> dict[str, float]:
-    senders, receivers = shown.parents.get(PLAIN, (np.array([]), np.array([])))
-    found = dict(zip([block.name for block in shown.senders], senders, strict=False))
-    found |= dict(zip([block.name for block in shown.receivers], receivers, strict=False))
-    return {name: float(value) for name, value in found.items() if np.isfinite(value)}
 
 
 def _held(shown: Matrix, kind: str) -> Numbers:
@@ -198,7 +191,7 @@ def similarity_heading(similarities: pd.DataFrame) -> str:
     return f"{first['sender']} → {first['receiver']}{'' if single else f': {laid}'}\non {of}"
 
 
-def similarity_tables(similarities: pd.DataFrame, width: int = 80) -> list[Table | str]:
+def similarity_tables(similarities: pd.DataFrame, width: int) -> list[Table | str]:
     """Show each index as a grid of cuts, or, of one pair of layers, in a row with its chance, interval and p.
 
     ``width`` is that of the screen. Raises ``DataError`` if the table is none.

@@ -67,11 +67,6 @@ def going_on(status: Status, width: int = 80) -> str:
     return f"to continue:\n{broken(words, width)}"
 
 
-def on_one_line(status: Status) -> str:
-    """Say how to continue a run that is not complete, for messages."""
-    return f"continue with: {status.command}" if status.command is not None else going_on(status)
-
-
 def broken(words: Sequence[str], width: int = 80) -> str:
     """Write a command in lines of at most ``width`` characters, where its words allow, as a shell reads it."""
     lines = [""]
@@ -107,11 +102,6 @@ def _paragraph(places: Sequence[Finding], folder: Path) -> str:
     more = len(places) - len(paths)
     paths += [f"and {more} more; --json names them all"] if more else []
     return "\n".join([*paths, f"  {first.problem}", f"  remedy: {first.remedy}"])
-
-
-def finding_record(finding: Finding) -> dict[str, Any]:
-    """Return a finding as plain values."""
-    return asdict(finding) | {"path": str(finding.path)}
 
 
 def trials_table(table: "pd.DataFrame", score: str) -> "Table":

@@ -36,11 +36,10 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder, disk_budget
 from suture.measurement.trials.trial import Trial
 from suture.runs.forecast import check_device_memory, estimate_memory
-from suture.runs.runners.tasks import Job, Outcome, Outcomes, Queue, Runner
+from suture.runs.runners.tasks import POLL, Job, Outcome, Outcomes, Queue, Runner
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 
 WORTH_WORKERS = 20.0  #: seconds of work left, from which starting processes (a few seconds each) pays
-POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
 
 
 @final

@@ -35,10 +35,9 @@ from suture.core.activations.disk_cache import ActivationFolder, disk_budget
 from suture.core.saving import suture_version
 from suture.measurement.trials.trial import Trial
 from suture.measurement.trials.versions import list_versions
-from suture.runs.runners.tasks import Job, Outcome, Outcomes, Queue, Runner
+from suture.runs.runners.tasks import POLL, Job, Outcome, Outcomes, Queue, Runner
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 
-POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
 LOOK = 2.0  #: seconds between two looks at how large the cluster is
 AHEAD = 2  #: tasks handed out for each that can run, so that no worker waits for the next
 LOST = 30.0  #: seconds without a node for a trial, after which none is waited for; Ray itself would wait for ever

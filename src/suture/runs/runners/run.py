@@ -1,18 +1,27 @@
 """A run: it brings plan, store and runner together.
 
 ``run`` makes a queue of the trials that are planned (``Work``), lets a runner measure them, and makes the table.
+
+The queue asks the store first, so that nothing known is done again, and takes the lock of whatever it hands out, so
+that several processes can share a store. A package that sends jobs of its own through a runner makes another
+``StoredQueue``.
 """
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import pandas as pd
 
 from suture.common.constants import ACTIVATIONS
-from suture.common.errors import DataError, StoreError, SutureError
+from suture.common.devices import parse_device
+from suture.common.errors import DataError, OutputError, RunnerError, StoreError, SutureError
+from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.core.stitched import At, Seam, check_networks
@@ -28,10 +37,10 @@ from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
 from suture.measurement.trials.plans import Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
-from suture.runs.progress import Progress, choose_bar
-from suture.runs.runners.stored import StoredQueue, choose_runner, work_off
+from suture.runs.progress import LOG, AlsoLogged, Progress, choose_bar
+from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner
-from suture.runs.store.store import TABLE, TRIALS, Store, settings_of, told_by
+from suture.runs.store.store import TABLE, TRIALS, Locks, Store, settings_of, told_by
 
 
 def run(
@@ -85,6 +94,10 @@ def write_plan(plan: Sequence[Trial], store: Store, command: str | None, extend:
     settings = settings_of(plan)
     store.plans.check({trial.key for trial in plan}, settings, extend)
     store.plans.add([describe_trial(trial) for trial in plan], settings | _name_command(command))
+
+
+def _name_command(command: str | None) -> Record:
+    return {} if command is None else {"command": command}
 
 
 def preview(
@@ -155,12 +168,129 @@ def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
     return items
 
 
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that was interrupted; the message has the progress and how to continue."""
+
+
+class StoredQueue(ABC):
+    """Tasks, the store that keeps their outcomes if there is one, and the locks of those at work."""
+
+    def __init__(self, store: Store | None, *, retry: bool, command: str | None, device: str | None) -> None:
+        self.store, self.retry, self.command, self.device = store, retry, command, device
+        self.locks = Locks(store.path / "locks") if store is not None else None
+        self.shown = Progress()  # nothing is told before all is counted
+        self.scratch: Path | None = None  # where activations lie while a runner is at work
+        self.todo: dict[str, Job] = {}  # by key, in the order in which they are to begin
+        self.running: dict[str, Job] = {}
+
+    def begin(self, shown: Progress, total: int, noun: str) -> None:
+        """Tell ``shown`` how many there are, and how many of them are known already."""
+        self.shown = AlsoLogged(shown)
+        self.shown.begin(total, total - len(self.todo), noun)
+
+    # --- the hooks ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def learn(self, task: Job, record: Record) -> None:
+        """Take in a result: of this process, of another, or of an earlier run."""
+
+    @abstractmethod
+    def say_so_far(self) -> str:
+        """Describe the progress, and where the results are kept."""
+
+    def can_start(self, task: Job) -> bool:
+        """Return whether a task may begin, given the results so far and the running tasks."""
+        return True
+
+    def complete(self, task: Job) -> Job:
+        """Return a task that is about to begin, under the same key, with whatever it needs of others."""
+        return task
+
+    # --- the queue ----------------------------------------------------------------------------------------------------
+
+    def take(self) -> Job | None:
+        """Take a task that may begin now, and that no other process works on; ``None`` if there is none."""
+        while (task := next(filter(self._claim, self.todo.values()), None)) is not None:
+            done_elsewhere = self.take_stored(task)  # since we looked
+            del self.todo[task.key]
+            if done_elsewhere is not None:
+                self._release(task, done_elsewhere)
+                continue
+            task = self.complete(task)
+            task = task if self.device is None else task.on(self.device)
+            self.running[task.key] = task
+            share = partial(task.share, self.store.activations) if self.store is not None else None
+            self.shown.working_on(task.where, share)
+            return task
+        return None
+
+    def _claim(self, task: Job) -> bool:
+        """Take the lock of a task, if it may begin; return whether it is ours."""
+        return self.can_start(task) and (self.locks is None or self.locks.take(task.key))
+
+    def _release(self, task: Job, record: Record) -> None:
+        """Give back the lock of a task that is done, and report it to ``shown``."""
+        if self.locks is not None:
+            self.locks.give_back(task.key)
+        self.shown.done(task.where, record.get("error"))
+
+    def hear(self, task: Job, phase: str) -> None:
+        """Show the current stage of a task."""
+        self.shown.at(task.where, phase)
+
+    @property
+    def left(self) -> int:
+        """The number of tasks that were not yet taken."""
+        return len(self.todo)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no task is left, not even after the running ones."""
+        return not (self.running and self.todo) and not any(map(self.can_start, self.todo.values()))
+
+    def keep(self, task: Job, outcome: Outcome) -> None:
+        """Keep an outcome, on the disk if there is a store."""
+        del self.running[task.key]
+        if self.store is not None:
+            self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
+        self.learn(task, outcome.record)
+        self._release(task, outcome.record)
+
+    def take_stored(self, task: Job) -> Record | None:
+        """Take in the result that the store has of a task, and return it; ``None`` if there is none.
+
+        A failure that may be of the machine is none: it may succeed now.
+        """
+        if self.store is None:
+            return None
+        if self.store.has(task.kind, task.key):
+            known: Record | None = self.store.record(task.kind, task.key)
+        else:
+            known = None if self.retry else self.store.failure(task.kind, task.key)
+            known = None if known is not None and known.get("of_machine") else known
+        if known is not None:
+            self.learn(task, known)
+        return known
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Release all locks."""
+        self.shown.end()
+        if self.locks is not None:
+            self.locks.give_all_back()
+
+    def clean(self) -> None:
+        """Remove the activations of a run that is over, unless another process goes on in its store."""
+        if self.store is not None and self.locks is not None and not self.locks.others():
+            self.store.clean()
+
+
 Chain = dict[int, tuple[str, int]]
 """Activations of one network on some samples: the key of those at each place, and how many trials still need them."""
-
-
-def _name_command(command: str | None) -> Record:
-    return {} if command is None else {"command": command}
 
 
 @final
@@ -213,14 +343,6 @@ class Work(StoredQueue):
         for doubt in say_warnings(table):
             self.shown.warn(doubt)
 
-    def _count_needs(self, trial: Trial) -> None:
-        """Note which activations a trial needs: of which network and samples, and at which place of that."""
-        for need in trial.needs:
-            chain = self.chains.setdefault((need.network.fingerprint, need.samples.image_fingerprint), {})
-            _, count = chain.get(need.index, (need.key, 0))
-            chain[need.index] = need.key, count + 1
-            self.needs.setdefault(trial.key, []).append((chain, need.index))
-
     def _forget(self, done: str) -> None:
         """Remove the files of activations that no trial to come needs, itself or to compute those of a later cut.
 
@@ -242,13 +364,20 @@ class Work(StoredQueue):
                         file.unlink(missing_ok=True)
 
     def _add_trials(self, trials: Sequence[Trial]) -> None:
+        """Queue the trials that are not measured, and count which activations they need."""
         for trial in trials:
-            if trial.key not in self.trials:
-                self.trials[trial.key] = trial
-                task = Measuring(trial)
-                if self.take_stored(task) is None:
-                    self.todo[trial.key] = task
-                    self._count_needs(trial)
+            if trial.key in self.trials:
+                continue
+            self.trials[trial.key] = trial
+            task = Measuring(trial)
+            if self.take_stored(task) is not None:
+                continue
+            self.todo[trial.key] = task
+            for need in trial.needs:
+                chain = self.chains.setdefault((need.network.fingerprint, need.samples.image_fingerprint), {})
+                _, count = chain.get(need.index, (need.key, 0))
+                chain[need.index] = need.key, count + 1
+                self.needs.setdefault(trial.key, []).append((chain, need.index))
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
@@ -289,18 +418,19 @@ class Work(StoredQueue):
             found.append(deeper)
         return found
 
-    def _find_shown(self, key: str) -> str:
-        """Return the key of the deepest measured one of a trial and its continuations; its own if none was."""
-        measured = [end for end in self._ends(key) if self.records.get(end, {}).get("status") == "ok"]
-        return measured[-1] if measured else key
-
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def table(self) -> pd.DataFrame:
-        """Return the rows of all results so far; trials planned twice, under the same names, appear once."""
-        known = (trial for trial in self.rows if trial.key in self.records)
-        known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
-        once = {(trial.key, *told_by(trial.labels).values()): trial for trial in known}
+        """Return the rows of all results so far; trials planned twice, under the same names, appear once.
+
+        A trial is shown by the deepest of its continuations that was measured.
+        """
+        once = {}
+        for trial in self.rows:
+            if trial.key in self.records:
+                measured = [end for end in self._ends(trial.key) if self.records.get(end, {}).get("status") == "ok"]
+                shown = replace(trial, key=measured[-1]) if measured else trial
+                once[shown.key, *told_by(shown.labels).values()] = shown
         return table_of((trial, self.records[trial.key]) for trial in once.values())
 
     def end(self) -> None:
@@ -320,3 +450,54 @@ class Work(StoredQueue):
             return f"{len(measured)} of {len(planned)} trials were measured{more}, and kept nowhere; give a store="
         done = len(planned & (measured | self.store.finished()))
         return f"{done} of {len(planned)} trials are measured and kept in {self.store.path}{more}"
+
+
+# --- working them off -------------------------------------------------------------------------------------------------
+
+
+def choose_runner(on: Runner | None, device: str | None) -> tuple[Runner, str | None]:
+    """Return a runner, ``Local()`` if none is given, and the device, that of the runner if none is given.
+
+    Raises ``RunnerError`` if it is not a runner, ``DeviceError`` if no device has that name.
+    """
+    check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)
+    runner = on if on is not None else Local()
+    device = device if device is not None else runner.device
+    if device is not None:
+        parse_device(device)
+    return runner, device
+
+
+def work_off(queue: StoredQueue, runner: Runner, more: Callable[[], bool] = lambda: False) -> None:
+    """Let a runner do all tasks of a queue, and then those that ``more`` adds, as long as it returns true.
+
+    Raises ``Interrupted`` for an interruption at the keyboard, and the errors of the runner, with how to continue.
+    """
+    go_on = f"continue with: {queue.command}" if queue.command is not None else "the same call continues from there"
+    try:
+        while not queue.exhausted or more():
+            trials = tuple(task.trial for task in queue.todo.values() if isinstance(task, Measuring))
+            runner = runner.prepared(trials, queue.device)
+            with _scratch(queue.store) as queue.scratch, closing(runner.run(queue, queue.scratch)) as outcomes:
+                for task, outcome in outcomes:
+                    queue.keep(task, outcome)
+    except KeyboardInterrupt:
+        remedy = f"; {go_on}" if queue.store is not None else ""
+        LOG.warning("interrupted: %s", queue.say_so_far())
+        raise Interrupted(f"interrupted: {queue.say_so_far()}{remedy}") from None
+    except (OutputError, RunnerError) as error:
+        if not queue.running:  # nothing had begun
+            raise
+        raise type(error)(f"{error}. {queue.say_so_far()}; {go_on}") from error
+    finally:
+        queue.end()
+
+
+@contextmanager
+def _scratch(store: Store | None) -> Iterator[Path]:
+    """Yield a folder for files that may be lost: the store's, or one that is removed afterwards."""
+    if store is not None:
+        yield store.activations
+        return
+    with tempfile.TemporaryDirectory(prefix="suture-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

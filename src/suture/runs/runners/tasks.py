@@ -20,6 +20,8 @@ from suture.measurement.trials.measure import attempt, describe_failure
 from suture.measurement.trials.trial import Failure, Trial
 from suture.runs.store.store import TRIALS
 
+POLL = 0.2  #: seconds between two looks of a runner at a queue that has nothing to give yet
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -272,24 +272,19 @@ class Store:
                 self._keep(kind, key, record, tensors)
 
     def _keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
-        failure = self.path / "failed" / kind / f"{key}.json"
+        """Write a failure, or the folder of a result whole, unless it is there; one that is damaged gives way."""
+        failure, folder = self.path / "failed" / kind / f"{key}.json", self.path / kind / key
         if record["status"] == "failed":
             write(failure, text(record))
             return
-        self._put(kind, key, contents(kind, record, tensors))
-        failure.unlink(missing_ok=True)
-
-    def _put(self, kind: str, key: str, files: Mapping[str, bytes]) -> None:
-        """Write a result's folder whole, unless it is there; one that is damaged gives way."""
-        folder = self.path / kind / key
         temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.part")
         try:
             temporary.mkdir()
-            for name, content in files.items():
+            for name, content in contents(kind, record, tensors).items():
                 with open(temporary / name, "wb") as file:
                     file.write(content)
                     file.flush()
-                    os.fsync(file.fileno())
+                    os.fsync(file.fileno())  # before the rename: after a power cut a name might lead to an empty file
             flush(temporary)
             if folder.exists() and self.find_damage(kind, key):
                 aside = temporary.with_suffix(".aside.part")
@@ -303,6 +298,7 @@ class Store:
             flush(folder.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+        failure.unlink(missing_ok=True)
 
 
 def find_damage(folder: Path, kind: str) -> dict[str, str]:

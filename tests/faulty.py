@@ -1,4 +1,4 @@
-"""A runner for tests, yours too: everything that may go wrong on a cluster, on purpose and reproducibly.
+"""A runner for tests: everything that may go wrong on a cluster, on purpose and reproducibly.
 
 Whatever relies on a run (a study, a report) should give the same on ``Faulty`` as on ``Local``::
 
