@@ -141,7 +141,9 @@ class Network:
             self._model = copy_frozen(model, copy, self.name, CPU if copy else None)
             self._check_constants()
             self._model = name_input(self._model, self.example, self.inputs, self.name, is_made=preprocess is not None)
-            self.preprocess = _freeze_preprocess(preprocess, self.name)
+            self.preprocess: Preprocessing = preprocess if preprocess is not None else Preprocess()
+            if isinstance(preprocess, nn.Module):
+                self.preprocess = copy_frozen(preprocess, True, f"the preprocessing of {self.name}", CPU)
             self._find_cuts(output, joined)
             if isinstance(self._model, Entrance) and not isinstance(model, Entrance):  # whose names are those within it
                 self.constants = tuple(f"model.{name}" for name in self.constants)
@@ -437,7 +439,7 @@ class Network:
         sizes = [min(size, rows + 1) for size in LOOKED]
         prepared = _prepared(self._prepare, images[: sizes[-1]], self)
         with undo_writes(self._model):
-            check_batches(self._model, self._run_prepared, prepared, sizes, self.name)
+            check_batches(self._model, Frozen(self._traced.segments), prepared, sizes, self.name)
         self._is_looked_at = True
 
     def part(self, start: int, end: int) -> Frozen:
@@ -478,11 +480,6 @@ class Network:
         if not start or not any(segment.reads_inputs for segment in self._traced.segments[start:]):
             return None
         return _prepared(self._prepare, images, self)
-
-    def _run_prepared(self, x: Tensor) -> Tensor:
-        """Map preprocessed inputs to the output."""
-        out: Tensor = Frozen(self._traced.segments)(x, x)
-        return out
 
     def whole(self) -> Frozen:
         """Return the whole network: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
@@ -608,12 +605,6 @@ def _check_expected(expected: float | Mapping[str, float] | None) -> float | Map
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise NetworkError(f"expected_accuracy={value!r}: it is a fraction; give one from 0 to 1, such as 0.93")
     return expected
-
-
-def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
-    if isinstance(preprocess, nn.Module):
-        return copy_frozen(preprocess, True, f"the preprocessing of {name}", CPU)
-    return preprocess if preprocess is not None else Preprocess()
 
 
 def _name_tokenizer(tokenizer: Any) -> str | None:
