@@ -265,8 +265,15 @@ def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
     named = [node for node in graph.nodes if node.op in ("call_module", "get_attr")]
     kept = {str(node.target) for node in named if node in late or (node.users and late.issuperset(node.users))}
     early = {str(node.target) for node in named} - kept
-    copies = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
-    parts = {name: _convert(part, dtype if name in early else torch.float32) for name, part in copies.items()}
+    parts = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
+    for name, part in parts.items():
+        own = dtype if name in early else torch.float32
+        if not isinstance(part, Tensor):
+            part.to(own)
+            if any(p.ndim == 4 for p in part.parameters()):
+                part.to(memory_format=torch.channels_last)
+        elif part.is_floating_point():
+            parts[name] = part.to(own)
     graph.lint()
     module = fx.GraphModule(parts, graph, class_name="Fused")
     for parameter in module.parameters():
@@ -309,11 +316,3 @@ def _head(joint: Joint) -> set[fx.Node]:
         node = node.all_input_nodes[0]
     linear = [isinstance(layer_of(joint, node), nn.Linear) for node in found]
     return set(found) if any(linear) else set()
-
-
-def _convert(part: Any, dtype: torch.dtype) -> Any:
-    """Return a module or tensor in another floating type, with the channels of kernels last."""
-    if isinstance(part, Tensor):
-        return part.to(dtype) if part.is_floating_point() else part
-    part = part.to(dtype)
-    return part.to(memory_format=torch.channels_last) if any(p.ndim == 4 for p in part.parameters()) else part

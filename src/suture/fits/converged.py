@@ -182,25 +182,22 @@ def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: in
     say_phase("closed form")
     bare = _without_batchnorms(problem, stitch)
     maps = _load_closed_forms(problem, bare)
-    start = "closed form" if maps else "random"
-    report = FitReport() if descend is None else _lower(problem, bare, maps, descend, batch)
-    bare.write_back(maps)
-    return replace(report, start=report.start or start)
-
-
-def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Descend, batch: int) -> FitReport:
-    """Lower the task loss from the closed form on: to its minimum if it is convex, else by gradient descent."""
-    with torch.no_grad():  # of a copy, since a stitch may write into what it is given
-        device = next(bare.stitch.parameters()).device
-        probe = bare.stitch(problem.fit.activations[: min(PROBED, problem.rows)].to(device, copy=True))
-    chosen = choose_suffix(problem.suffix, problem.fused, probe)
-    notes = (chosen.note,) if chosen.note else ()
-    if chosen.only_head and is_one_map(bare.family) and problem.task == Classification():
-        head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
+    report = FitReport()
+    if descend is not None:
+        with torch.no_grad():  # of a copy, since a stitch may write into what it is given
+            device = next(bare.stitch.parameters()).device
+            probe = bare.stitch(problem.fit.activations[: min(PROBED, problem.rows)].to(device, copy=True))
+        chosen = choose_suffix(problem.suffix, problem.fused, probe)
+        head = None
+        if chosen.only_head and is_one_map(bare.family) and problem.task == Classification():
+            head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
-            return replace(_solve_convex(problem, bare, maps, head), notes=notes)
-    report = descend(Ground(problem, bare.stitch, chosen.run, batch), partial(bare.draw, problem))
-    return replace(report, notes=(*notes, *report.notes))
+            report = _solve_convex(problem, bare, maps, head)
+        else:
+            report = descend(Ground(problem, bare.stitch, chosen.run, batch), partial(bare.draw, problem))
+        report = replace(report, notes=(*([chosen.note] if chosen.note else []), *report.notes))
+    bare.write_back(maps)
+    return replace(report, start=report.start or ("closed form" if maps else "random"))
 
 
 @dataclass(frozen=True, eq=False)

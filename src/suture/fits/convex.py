@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from suture.common.constants import OUTPUT
+from suture.common.constants import CHUNK, OUTPUT
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.scaling import without_constant
@@ -39,7 +39,6 @@ PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  #: can
 ITERATIONS = 1_000  #: of L-BFGS, at most, for each
 FALLEN = 1e-6  #: of the loss: an iteration that lowers it by less is the last
 LITTLE = 1e-4  #: nats: a λ that lowers the validation loss by less is the last
-CHUNK = 256
 _RANK = 1e-6  #: directions of V weaker than this share of the strongest reach no output
 
 

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from suture.common.constants import CHUNK
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.mapped import empty, fill, pieces
@@ -46,7 +47,6 @@ from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, mean_los
 from suture.fits.least_squares import LeastSquares
 from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
 
-CHUNK = 256  #: samples of a pass; fixed, since sums depend on their grouping
 CONSTANT = 1e-6  #: features whose deviation is below this share of the largest count as constant
 Loss = Callable[[Tensor, Tensor], Tensor]
 """What a descent lowers: the mean loss of the stitch's outputs ``(n, *receiver shape)`` for the samples ``(n,)``."""
@@ -122,7 +122,9 @@ class GradientDescent(Fit):
             report = begun
             for retry in range(self.retries + 1):
                 descent = _Descent(self, problem, stitch, losses, pace=0.1**retry)
-                report = _add_report(report, descent, *descent.run(parameters))
+                steps, converged = descent.run(parameters)
+                curve = (replace(point, step=report.steps + point.step) for point in descent.curve)
+                report = FitReport(report.steps + steps, converged, (*report.curve, *curve))
                 if self.patience is None or descent.improved:
                     break
             if descent.diverged and not descent.improved:
@@ -140,12 +142,6 @@ def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, 
     stitch.load_state_dict(started)
     if end <= descent.mean_loss(fit):
         stitch.load_state_dict(ended)
-
-
-def _add_report(before: FitReport, descent: "_Descent", steps: int, converged: bool | None) -> FitReport:
-    """Add the report of a descent to that of the fit before it."""
-    curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
-    return FitReport(before.steps + steps, converged, (*before.curve, *curve))
 
 
 class _Descent:

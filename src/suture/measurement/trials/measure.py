@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _LinAlgError as LinAlgError  # type: ignore[attr-defined]
 
+from suture.common.constants import CHUNK
 from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line
 from suture.common.hashing import keyed_as
@@ -38,7 +39,7 @@ from suture.common.mapped import ROWS, empty, fill, pieces, take
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
-from suture.core.activations.cache import CHUNK, PART, Activations, is_finite, rows_at_once, run_stepwise
+from suture.core.activations.cache import PART, Activations, is_finite, rows_at_once, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
 from suture.core.network.network import Network, guard_frozen
 from suture.core.network.segments import Frozen
