@@ -132,10 +132,8 @@ def choose_splits(source: str, splits: Mapping[str, Any], asked: str | None, is_
         return list(splits)
     if "train" not in splits:
         raise DataError(f"{source!r} has no split 'train' to fit on; its splits: {_quote(list(splits))}")
-    return ["train"] if is_cut else ["train", _score_split(source, list(splits), asked)]
-
-
-def _score_split(source: str, splits: list[str], asked: str | None) -> str:
+    if is_cut:
+        return ["train"]
     valid = [split for split in splits if split != "train"]
     wanted = _SCORE_SPLITS if asked is None else (asked,)
     found = next((split for split in wanted if split in valid), None)
@@ -144,7 +142,7 @@ def _score_split(source: str, splits: list[str], asked: str | None) -> str:
         raise DataError(
             f"{source!r} has no split {' or '.join(map(repr, wanted))} to score on; {one}, or cut 'train': split=0.2"
         )
-    return found
+    return ["train", found]
 
 
 def read_splits(
