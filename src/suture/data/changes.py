@@ -25,6 +25,7 @@ from suture.data.tasks import Task
 
 __all__ = ["VARIANTS", "Covered", "Variant", "class_index", "list_names", "stack", "vary"]
 
+_LISTED = 20  #: names that a message lists, at most
 _SCALED = 256  #: images scaled at once, to bound the memory of their floats
 
 
@@ -88,10 +89,10 @@ def class_index(name: str, data: Data, what: str) -> int:
     return data.classes.index(name)
 
 
-def list_names(names: tuple[str, ...], most: int = 20) -> str:
+def list_names(names: tuple[str, ...]) -> str:
     """Return names for a message, the first of them if there are very many."""
-    more = f", … ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(f"'{name}'" for name in names[:most]) + more
+    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
+    return ", ".join(f"'{name}'" for name in names[:_LISTED]) + more
 
 
 # --- parts of images --------------------------------------------------------------------------------------------------

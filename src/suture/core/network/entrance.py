@@ -102,7 +102,7 @@ def is_of_transformers(module: nn.Module) -> bool:
     return library is not None and isinstance(module, library.PreTrainedModel)
 
 
-def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str, is_made: bool = False) -> nn.Module:
+def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str, is_made: bool) -> nn.Module:
     """Return a model of transformers, or of several inputs, behind an entrance that knows these; any other as it is.
 
     The caches of one of transformers are turned off. With ``is_made`` a preprocessing of the user's makes its input of

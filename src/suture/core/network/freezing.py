@@ -391,7 +391,7 @@ def check_model(model: object) -> None:
     raise NetworkError(f"the model is a {type(model).__name__}; {remedy}")
 
 
-def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
+def make_probes(example: Tensor, inputs: Inputs) -> Tensor:
     """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted.
 
     If all positions of sequences with a mask count, a few are masked, because models compute with no mask if they can.

@@ -234,16 +234,24 @@ def _by_fx(entrance: Entrance, probes: Sequence[Tensor], tracer: _Tracer) -> _Ca
         calls = node.meta.get("nn_module_stack") or {}
         paths = [value[0] if isinstance(value, tuple) else key for key, value in calls.items()]
         scopes[copies[node]] = _user_path(paths[-1]) if paths else ""
+    return _candidates(entrance, module, probes, returned, scopes)
+
+
+def _candidates(
+    entrance: Entrance,
+    module: fx.GraphModule,
+    probes: Sequence[Tensor],
+    returned: Mapping[fx.Node, list[str]],
+    scopes: Mapping[fx.Node, str],
+) -> _Candidates:
+    """Offer the cuts of a traced module; ``returned`` has the modules that returned a node, ``scopes`` that around it."""
     names = _name_nodes(module, entrance.model, returned, scopes)
-    return _candidates(CutGraph(module, names, (probes[1], probes[2]), entrance.sides))
+    graph = CutGraph(module, names, (probes[1], probes[2]), entrance.sides)
 
-
-def _candidates(graph: CutGraph) -> _Candidates:
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         return graph.segments([graph.candidates[i] for i in keep])
 
-    names = tuple(tuple(graph.names[node]) for node in graph.candidates)
-    return _Candidates(names, build, graph.dropped)
+    return _Candidates(tuple(names[node] for node in graph.candidates), build, graph.dropped)
 
 
 def _user_path(path: str) -> str:
@@ -329,8 +337,7 @@ def _by_export(entrance: Entrance, probes: Sequence[Tensor]) -> _Candidates:
     paths = dict(entrance.model.named_modules())
     inside = {node: _calls_around(node, paths) for node in nodes}
     scopes = {node: [*calls.values()][-1] for node, calls in inside.items() if calls}
-    names = _name_nodes(module, entrance.model, _returned_by(nodes, inside), scopes)
-    return _candidates(CutGraph(module, names, (probes[1], probes[2]), entrance.sides))
+    return _candidates(entrance, module, probes, _returned_by(nodes, inside), scopes)
 
 
 def _calls_around(node: fx.Node, paths: Container[str]) -> dict[str, str]:

@@ -35,14 +35,15 @@ from suture.core.network.reparametrised import find_computed, find_masks, reset_
 from suture.core.network.segments import have_same_bits
 
 _INTEGER_MARK = 101
+_NAMED = 6  #: tensors that a message names, at most
 
 
-def reset(model: nn.Module, seed: int, constants: Sequence[str] = (), probe: Tensor | None = None) -> tuple[str, ...]:
+def reset(model: nn.Module, seed: int, constants: Sequence[str], probe: Tensor) -> tuple[str, ...]:
     """Reset every tensor of the model in place; return the names of the constants that were kept.
 
-    ``probe`` is an input, which tells the plain numbers that decide the output; without it all count. Raises
-    ``UntrainedError`` naming the parameters, or the floating-point buffers, plain tensor attributes and plain numbers
-    not named in ``constants``, that no module's ``reset_parameters`` reaches.
+    ``probe`` is an input, which tells the plain numbers that decide the output. Raises ``UntrainedError`` naming the
+    parameters, or the floating-point buffers, plain tensor attributes and plain numbers not named in ``constants``, that
+    no module's ``reset_parameters`` reaches.
     """
     if left := _deciding(model, plain_numbers(model), constants, probe):
         raise UntrainedError(_advice(model, f"reaches the plain numbers {_name_some(left)}", constants=True))
@@ -208,9 +209,9 @@ def fresh(
     factory: Callable[[], nn.Module],
     like: nn.Module,
     seed: int,
-    constants: Sequence[str] = (),
-    trusted: bool = False,
-    probe: Tensor | None = None,
+    constants: Sequence[str],
+    trusted: bool,
+    probe: Tensor,
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """Build the model by its factory; also give the names of the tensors that are as before, which are constants.
 
@@ -293,14 +294,14 @@ def _marked(tensor: Tensor) -> bool:
 
 
 def _deciding(
-    model: nn.Module, found: Mapping[str, Sequence[PlainNumbers]], constants: Collection[str], probe: Tensor | None
+    model: nn.Module, found: Mapping[str, Sequence[PlainNumbers]], constants: Collection[str], probe: Tensor
 ) -> list[str]:
     """Return the places of the plain numbers that decide the output, but are neither settings nor named constants."""
-
-    def decides(one: PlainNumbers) -> bool:
-        return not one.are_written() and (probe is None or one.decide(model, probe))
-
-    return [place for place, several in found.items() if place not in constants and any(map(decides, several))]
+    return [
+        place
+        for place, several in found.items()
+        if place not in constants and any(not one.are_written() and one.decide(model, probe) for one in several)
+    ]
 
 
 def _unsaved(model: nn.Module) -> set[str]:
@@ -348,6 +349,6 @@ def _advice(model: nn.Module, reached: str, constants: bool) -> str:
     )
 
 
-def _name_some(names: Sequence[str], limit: int = 6) -> str:
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(f"'{name}'" for name in names[:limit]) + rest
+def _name_some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + rest

@@ -263,7 +263,7 @@ def run_stitched(
     each = prod(trial.receiver.output_shape) * trial.receiver.dtype.itemsize
     most = max(1, PART // each // rows) * rows
     cheaply = partial(represent, by=cheap)
-    for part in compute_outputs(suffix, fused, represent, len(given), cheaply, inputs, rows, most, notes):
+    for part in compute_outputs(suffix, fused, represent, len(given), notes, cheaply, inputs, rows, most):
         if not is_finite(part):
             raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
         yield part
@@ -274,17 +274,17 @@ def compute_outputs(
     fused: MakeFused | None,
     represent: Represent,
     count: int,
+    notes: list[str],
     cheaply: Represent | None = None,
     inputs: Tensor | None = None,
     rows: int = CHUNK,
     most: int | None = None,
-    notes: list[str] | None = None,
 ) -> Iterator[Tensor]:
     """Yield the outputs ``(some, outputs)`` of the suffix on the CPU, ``rows`` in a pass and ``most`` in a part.
 
-    ``cheaply`` is a cheaper way to what the stitch makes, if any; its error is measured together with the fused
-    suffix's. ``inputs`` are what the suffix reads beside, which none does that is fused. ``notes`` is added to if no
-    fused suffix would do. By default there is a single part.
+    ``notes`` is added to if no fused suffix would do. ``cheaply`` is a cheaper way to what the stitch makes, if any;
+    its error is measured together with the fused suffix's. ``inputs`` are what the suffix reads beside, which none does
+    that is fused. By default there is a single part.
     """
 
     def run(suffix: Frozen | Fused, by: Represent, chosen: Tensor) -> Tensor:
@@ -314,8 +314,7 @@ def compute_outputs(
             refused = f"the fused suffix does not run ({first_line(error)})"
         if refused:
             made = None
-            if notes is not None:
-                notes.append(f"{refused}: scored through the receiver itself")
+            notes.append(f"{refused}: scored through the receiver itself")
     for chosen in torch.split(everything, most or count):
         rest = chosen[sum(map(len, done)) :]
         yield torch.cat([*done, *([score(rest)] if len(rest) else [])])
