@@ -244,7 +244,7 @@ def _candidates(
     returned: Mapping[fx.Node, list[str]],
     scopes: Mapping[fx.Node, str],
 ) -> _Candidates:
-    """Offer the cuts of a traced module; ``returned`` has the modules that returned a node, ``scopes`` that around it."""
+    """Offer the cuts of a traced module; ``returned`` has the modules that give a node, ``scopes`` that around it."""
     names = _name_nodes(module, entrance.model, returned, scopes)
     graph = CutGraph(module, names, (probes[1], probes[2]), entrance.sides)
 

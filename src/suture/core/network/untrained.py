@@ -42,8 +42,8 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str], probe: Tensor) 
     """Reset every tensor of the model in place; return the names of the constants that were kept.
 
     ``probe`` is an input, which tells the plain numbers that decide the output. Raises ``UntrainedError`` naming the
-    parameters, or the floating-point buffers, plain tensor attributes and plain numbers not named in ``constants``, that
-    no module's ``reset_parameters`` reaches.
+    parameters, or the floating-point buffers, plain tensor attributes and plain numbers not named in ``constants``,
+    that no module's ``reset_parameters`` reaches.
     """
     if left := _deciding(model, plain_numbers(model), constants, probe):
         raise UntrainedError(_advice(model, f"reaches the plain numbers {_name_some(left)}", constants=True))
