@@ -40,7 +40,7 @@ from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification
 from suture.fits import convex
 from suture.fits.averaged import FIRST, RACED, Ground, race, run_briefly, settle, start_slowly
-from suture.fits.base import CurvePoint, Fit, FitReport, Gained, Problem, Side, State
+from suture.fits.base import Fit, FitReport, Gained, Problem, Side, State
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from suture.fits.restarts import DRAWS, Draw, begin_again, displace
 from suture.fits.suffix import choose_suffix
@@ -297,6 +297,4 @@ def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: co
     found = convex.solve(head, bare.parts[0], maps[0], fit, held_out)
     maps[0] = found.affine
     bare.parts[0].load(found.affine)
-    curve = (CurvePoint(0, math.nan, found.start_loss), CurvePoint(found.iterations, found.fit_loss, found.loss))
-    gained = Gained(0.0, 0.0) if found.converged else None
-    return FitReport(found.iterations, found.converged, curve, gained, validation_loss=found.loss)
+    return replace(found.report, gained=Gained(0.0, 0.0) if found.converged else None)

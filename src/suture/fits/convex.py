@@ -16,7 +16,8 @@ network's, ``V`` is the identity, and nothing is read of the receiver, not even 
 section 3.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -63,6 +64,12 @@ class Solved:
     fit_loss: float
     iterations: int
     converged: bool
+
+    @property
+    def report(self) -> FitReport:
+        """The report of a fit that this is: steps are iterations."""
+        curve = CurvePoint(0, math.nan, self.start_loss), CurvePoint(self.iterations, self.fit_loss, self.loss)
+        return FitReport(self.iterations, self.converged, curve, validation_loss=self.loss)
 
 
 def read_head(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
@@ -169,9 +176,8 @@ def _cross_entropy(logs: Tensor, labels: Tensor) -> float:
     return float(-logs.gather(1, labels[:, None]).mean())
 
 
-def _means(x: Tensor, rows: object) -> Tensor:
+def _means(x: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the mean of the rows of every sample ``(n, features)``."""
-    assert callable(rows)
     return torch.cat([rows(part).reshape(len(part), -1, rows(part[:1]).shape[-1]).mean(1) for part in x.split(CHUNK)])  # type: ignore[no-untyped-call]
 
 
@@ -223,6 +229,4 @@ class Logistic(Fit):
         fit, held_out = ((side.activations.cpu(), side.labels.cpu()) for side in (problem.fit, problem.validation))
         found = solve(head, part, start, fit, held_out, self.penalties, self.iterations)
         part.load(found.affine)
-        curve = [(0, float("nan"), found.start_loss), (found.iterations, found.fit_loss, found.loss)]
-        points = tuple(CurvePoint(*point) for point in curve)
-        return FitReport(found.iterations, found.converged, points, validation_loss=found.loss)
+        return found.report

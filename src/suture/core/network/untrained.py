@@ -38,12 +38,12 @@ _INTEGER_MARK = 101
 _NAMED = 6  #: tensors that a message names, at most
 
 
-def reset(model: nn.Module, seed: int, constants: Sequence[str], probe: Tensor) -> tuple[str, ...]:
+def reset(model: nn.Module, seed: int, constants: Sequence[str] = (), probe: Tensor | None = None) -> tuple[str, ...]:
     """Reset every tensor of the model in place; return the names of the constants that were kept.
 
-    ``probe`` is an input, which tells the plain numbers that decide the output. Raises ``UntrainedError`` naming the
-    parameters, or the floating-point buffers, plain tensor attributes and plain numbers not named in ``constants``,
-    that no module's ``reset_parameters`` reaches.
+    ``probe`` is an input, which tells the plain numbers that decide the output; without it all count. Raises
+    ``UntrainedError`` naming the parameters, or the floating-point buffers, plain tensor attributes and plain numbers
+    not named in ``constants``, that no module's ``reset_parameters`` reaches.
     """
     if left := _deciding(model, plain_numbers(model), constants, probe):
         raise UntrainedError(_advice(model, f"reaches the plain numbers {_name_some(left)}", constants=True))
@@ -294,14 +294,14 @@ def _marked(tensor: Tensor) -> bool:
 
 
 def _deciding(
-    model: nn.Module, found: Mapping[str, Sequence[PlainNumbers]], constants: Collection[str], probe: Tensor
+    model: nn.Module, found: Mapping[str, Sequence[PlainNumbers]], constants: Collection[str], probe: Tensor | None
 ) -> list[str]:
     """Return the places of the plain numbers that decide the output, but are neither settings nor named constants."""
-    return [
-        place
-        for place, several in found.items()
-        if place not in constants and any(not one.are_written() and one.decide(model, probe) for one in several)
-    ]
+
+    def decides(one: PlainNumbers) -> bool:
+        return not one.are_written() and (probe is None or one.decide(model, probe))
+
+    return [place for place, several in found.items() if place not in constants and any(map(decides, several))]
 
 
 def _unsaved(model: nn.Module) -> set[str]:
