@@ -9,14 +9,14 @@ network is not touched.
 """
 
 import copy as copying
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.core.joint import Joint, Norm, alteration_of, exact, graph_of_part, layer_of, scale_and_shift
+from suture.core.joint import Joint, Norm, alteration_of, exact, graph_of_part, layer_of, scale_and_shift, unroll
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
 from suture.core.network.segments import EvaluationOnly, PassingTensor, Recorder, operation
@@ -91,7 +91,7 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
 
     Gives the stitch itself where there are none, or more than a chain of layers; the bits are other than its own.
     """
-    chain = list(_in_order(stitch))
+    chain = [module for _, module in unroll(stitch, "")]
     if any(next(module.children(), None) is not None for module in chain):
         return stitch
     if any(map(alteration_of, stitch.modules())) or any(getattr(module, "running_mean", 0) is None for module in chain):
@@ -112,15 +112,6 @@ def merge_norms(chain: Sequence[nn.Module]) -> list[nn.Module]:
         else:
             layers.append(module)
     return layers
-
-
-def _in_order(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules of nested chains one after another; a module that is there twice comes twice."""
-    if type(module) is not nn.Sequential:
-        yield module
-        return
-    for part in module:
-        yield from _in_order(part)
 
 
 class _Rewriting:
