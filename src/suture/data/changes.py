@@ -25,7 +25,6 @@ from suture.data.tasks import Task
 
 __all__ = ["VARIANTS", "Covered", "Variant", "class_index", "list_names", "stack", "vary"]
 
-_LISTED = 20  #: names that a message lists, at most
 _SCALED = 256  #: images scaled at once, to bound the memory of their floats
 
 
@@ -89,10 +88,10 @@ def class_index(name: str, data: Data, what: str) -> int:
     return data.classes.index(name)
 
 
-def list_names(names: tuple[str, ...]) -> str:
+def list_names(names: tuple[str, ...], most: int = 20) -> str:
     """Return names for a message, the first of them if there are very many."""
-    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
-    return ", ".join(f"'{name}'" for name in names[:_LISTED]) + more
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(f"'{name}'" for name in names[:most]) + more
 
 
 # --- parts of images --------------------------------------------------------------------------------------------------
