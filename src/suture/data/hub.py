@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from suture.common.errors import DataError
+from suture.common.formatting import first_line
 from suture.common.mapped import ROWS, empty, fill
 from suture.common.seeds import generator
 from suture.data.inputs import SIDES
@@ -65,8 +66,7 @@ def load_splits(source: str) -> Any:
         with _quiet_bars():
             return _name_by_outermost(Path(place), datasets.load_dataset(place))
     except Exception as error:  # the hub's client raises what its many libraries raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"cannot load {source!r} ({reason}); {SOURCES}") from error
+        raise DataError(f"cannot load {source!r} ({first_line(error)}); {SOURCES}") from error
 
 
 def _name_by_outermost(folder: Path, splits: Any) -> Any:
