@@ -65,14 +65,15 @@ def trace(
     """
     entrance = entrance_of(model)
     model = entrance.model
-    backends: list[tuple[str, Callable[[], _Candidates]]] = (
-        [("stages", lambda: _by_stages(model, stages))]
-        if stages is not None
-        else [
-            *(("torch.fx", functools.partial(_by_fx, entrance, probes, tracer)) for tracer in _tracers(model)),
-            ("torch.export", lambda: _by_export(entrance, probes)),
-        ]
-    )
+    backends: list[tuple[str, Callable[[], _Candidates]]]
+    if stages is not None:
+        backends = [("stages", lambda: _by_stages(model, stages))]
+    else:
+        tracers = [_Tracer()]
+        if any(map(is_encoder, model.modules())):  # torch's own; the finest way comes first
+            tracers += [_Tracer(buffers=True), _Tracer(inside=False)]
+        backends = [("torch.fx", functools.partial(_by_fx, entrance, probes, tracer)) for tracer in tracers]
+        backends.append(("torch.export", lambda: _by_export(entrance, probes)))
     refused: dict[str, str] = {}
     for backend, candidates in backends:
         try:
@@ -214,14 +215,6 @@ class _Tracer(fx.Tracer):
         if isinstance(out, fx.Proxy) and path:
             self.returned_by.setdefault(out.node, []).append(path)
         return out
-
-
-def _tracers(model: nn.Module) -> Iterator[_Tracer]:
-    """Yield the ways to trace a model, the finest first; there is only one unless it has torch's own encoders."""
-    yield _Tracer()
-    if any(map(is_encoder, model.modules())):
-        yield _Tracer(buffers=True)
-        yield _Tracer(inside=False)
 
 
 def _by_fx(entrance: Entrance, probes: Sequence[Tensor], tracer: _Tracer) -> _Candidates:

@@ -410,13 +410,13 @@ def score(
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
-        alone=_look_at(trial, cache, networks),
+        alone=_score_alone(trial, cache, networks),
         outcomes=_gather_outcomes(trial, values, receiver_values, sender_values),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 
 
-def _look_at(trial: Trial, cache: Activations, networks: Mapping[str, Network]) -> Mapping[str, Any]:
+def _score_alone(trial: Trial, cache: Activations, networks: Mapping[str, Network]) -> Mapping[str, Any]:
     """Return each network's own scores for ``find_doubts``; nothing if the task has no score of guessing."""
     if trial.guess is None:
         return {}
