@@ -24,12 +24,10 @@ from suture.common.html import escape
 from suture.common.mapped import empty, fill
 from suture.common.seeds import digest, undisturbed
 from suture.common.validation import check_name
-from suture.common.warning import warn
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts
 from suture.core.network.entrance import (
-    POSITIONS,
     Entrance,
     count_rows,
     entrance_of,
@@ -161,7 +159,11 @@ class Network:
             self._model, first = name_output(self._model, probes[0], output, self.name)
             with undo_writes(self._model) as noted:  # as what a model remembers of a run
                 answers = check_outputs(self._model, probes, self.name, first)
-            answers = self._heed_padding(joined, probes, answers)
+            if counted(joined, self.inputs) is not None and entrance_of(self._model).masks:
+                prepared = _prepared(self._prepare, joined, self)
+                placed = place_tokens(self._model, prepared, self.inputs, self.name)
+                if placed is not self._model:
+                    self._model, answers = placed, check_outputs(placed, probes, self.name)
             self._answers = fill(empty(answers[2].shape, answers[2].dtype), [answers[2]])  # a file, if they are large
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
@@ -176,26 +178,6 @@ class Network:
                 check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name, self.tokens)
         self._scratch = frozenset(written | noted)
-
-    def _heed_padding(self, joined: Tensor, probes: list[Tensor], answers: list[Tensor]) -> list[Tensor]:
-        """Prove on an example that padding makes no difference, with derived positions if it needs these.
-
-        Returns the answers to the probes, which are others with these positions.
-        """
-        if counted(joined, self.inputs) is None or not entrance_of(self._model).masks:
-            return answers
-        prepared = _prepared(self._prepare, joined, self)
-        before = self._model
-        self._model, why = place_tokens(before, prepared, self.inputs)
-        if why:
-            raise NetworkError(f"the example has padded sequences, and {self.name} {why}; {remedy_of(why)}")
-        if self._model is not before:
-            answers = check_outputs(self._model, probes, self.name)
-            warn(
-                f"{self.name} counts positions from the padding on the left of its example; it is given {POSITIONS} "
-                "that begin where the mask does"
-            )
-        return answers
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor and no plain number has."""
