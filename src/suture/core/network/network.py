@@ -160,7 +160,7 @@ class Network:
             with undo_writes(self._model) as noted:  # as what a model remembers of a run
                 answers = check_outputs(self._model, probes, self.name, first)
             if counted(joined, self.inputs) is not None and entrance_of(self._model).masks:
-                prepared = _prepared(self._prepare, joined, self)
+                prepared = self._prepared(joined)
                 placed = place_tokens(self._model, prepared, self.inputs, self.name)
                 if placed is not self._model:
                     self._model, answers = placed, check_outputs(placed, probes, self.name)
@@ -196,18 +196,30 @@ class Network:
         """Make inputs of the model with batch sizes 1, 2 and 3 of the example."""
         self._prepare = Prepare(self.preprocess)
         images = [self.example[:n] for n in (1, 2, 3)]
-        first = _prepared(self._prepare, images[0], self)
+        first = self._prepared(images[0])
         self._prepare = Prepare(self.preprocess, find_dtype(self._model, first))
         self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
-        probes = [_prepared(self._prepare, batch, self) for batch in images]
+        probes = [self._prepared(batch) for batch in images]
         self.input_dtype = probes[0].dtype  #: of what the preprocessing gives the model
-        if not have_same_bits(probes[2], _prepared(self._prepare, images[2], self)):
+        if not have_same_bits(probes[2], self._prepared(images[2])):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
-        alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
+        alone = torch.cat([self._prepared(images[2][i : i + 1]) for i in range(3)])
         if not are_close(alone, probes[2], 1e-4):
             raise DataError(f"the preprocessing of {self.name} makes an image depend on the others in its batch")
         self._seen = probes[2]
         return probes
+
+    def _prepared(self, images: Tensor) -> Tensor:
+        """Return the model's input for raw images. Raises ``DataError`` if the preprocessing gives no such tensor."""
+        try:
+            prepared: Tensor = self._prepare(images.to(self.device))
+        except Exception as error:
+            raise DataError(
+                f"the preprocessing of {self.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
+            ) from error
+        if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
+            raise DataError(f"the preprocessing of {self.name} must give one tensor with a row for each image")
+        return prepared
 
     @property
     def output(self) -> str | int | None:
@@ -325,7 +337,7 @@ class Network:
         """
         remedy = "make the network again, and bind what the function reads: lambda x, mean=mean: x - mean"
         with undisturbed(threads=None), torch.no_grad():
-            prepared = _prepared(self._prepare, self.example, self)
+            prepared = self._prepared(self.example)
             answers = self(self.example) if self._has_functions else self._answers
         exact = 4 * torch.finfo(prepared.dtype).eps if prepared.is_floating_point() else 0.0
         if not are_close(prepared, self._seen, max(1e-5, exact)):
@@ -364,7 +376,7 @@ class Network:
         self.check_images(samples.extremes, samples.name)
         if samples.counted is not None and samples.fingerprint not in self._unpadded:
             with undisturbed(threads=None), undo_writes(self._model):
-                rows = _prepared(self._prepare, pick_padded(samples.images, samples.counted), self)
+                rows = self._prepared(pick_padded(samples.images, samples.counted))
                 if why := find_harm(self._model, rows, self.inputs):
                     raise DataError(
                         f"sequences of {samples.name} are padded, and {self.name} {why}; "
@@ -381,7 +393,7 @@ class Network:
         if are_token_ids(images) != are_token_ids(self.example):
             given, wanted = ("token ids", "images") if are_token_ids(images) else ("images", "token ids")
             raise DataError(f"{name} has {given}, and {self.name} was made with an example of {wanted}")
-        prepared = _prepared(self._prepare, images[:1], self)
+        prepared = self._prepared(images[:1])
         shape = prepared.shape[1:]
         if prepared.dtype != self.input_dtype:
             raise DataError(
@@ -419,7 +431,7 @@ class Network:
         if self._is_looked_at:
             return
         sizes = [min(size, rows + 1) for size in LOOKED]
-        prepared = _prepared(self._prepare, images[: sizes[-1]], self)
+        prepared = self._prepared(images[: sizes[-1]])
         with undo_writes(self._model):
             check_batches(self._model, Frozen(self._traced.segments), prepared, sizes, self.name)
         self._is_looked_at = True
@@ -461,7 +473,7 @@ class Network:
         """Return the inputs that the layers after this cut read beside the tensor; ``None`` if they read none."""
         if not start or not any(segment.reads_inputs for segment in self._traced.segments[start:]):
             return None
-        return _prepared(self._prepare, images, self)
+        return self._prepared(images)
 
     def whole(self) -> Frozen:
         """Return the whole network: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
@@ -556,7 +568,7 @@ def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
     """Return a moved network's inputs and outputs for the example, after checking that the move did not change them."""
     name, device, example = own.name, moved.device, own.example
     try:
-        inputs = _prepared(moved._prepare, example, moved)
+        inputs = moved._prepared(example)
         outputs, *again = (moved(example) for _ in range(_RUNS))
     except (DataError, RuntimeError) as error:
         raise NetworkError(
@@ -596,15 +608,3 @@ def _name_tokenizer(tokenizer: Any) -> str | None:
     if not hasattr(tokenizer, "get_vocab"):
         raise NetworkError(f"tokenizer= is a {type(tokenizer).__name__}; give one of transformers, or its name")
     return digest(sorted(tokenizer.get_vocab().items()))[:12]
-
-
-def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
-    try:
-        prepared: Tensor = prepare(images.to(network.device))
-    except Exception as error:
-        raise DataError(
-            f"the preprocessing of {network.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
-        ) from error
-    if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
-        raise DataError(f"the preprocessing of {network.name} must give one tensor with a row for each image")
-    return prepared
