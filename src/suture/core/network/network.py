@@ -23,7 +23,7 @@ from suture.common.hashing import identity, settings
 from suture.common.html import escape
 from suture.common.mapped import empty, fill
 from suture.common.seeds import digest, undisturbed
-from suture.common.validation import check_name
+from suture.common.validation import check_visible_name
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts
@@ -119,7 +119,7 @@ class Network:
         check_model(model)
         self.tokens = check_layout(tokens)
         self.tokenizer = _name_tokenizer(tokenizer)
-        self.name = check_name("name=", name or type(entrance_of(model).model).__name__, NetworkError)
+        self.name = check_visible_name("name=", name or type(entrance_of(model).model).__name__, NetworkError)
         self.source: str | None = None  #: the model string that it was made of, if it was
         self.is_from_library = False  #: whether its factory is a library's, which has no trained weights
         self.constants = (constants,) if isinstance(constants, str) else tuple(constants)
