@@ -80,10 +80,10 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Fused |
             _Rewriting(joint).run()
         except FoldError:
             return None
-        steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
-        only_head = len(_head(joint)) == steps
+        steps, head = sum(node.op.startswith("call") for node in joint.graph.nodes), _head(joint)
+        only_head = len(head) == steps
         used = torch.float32 if only_head else dtype
-        return Fused(_assemble(joint, used), used, any(segment.copies for segment in segments), only_head)
+        return Fused(_assemble(joint, head, used), used, any(segment.copies for segment in segments), only_head)
 
 
 def fuse_stitch(stitch: nn.Module) -> nn.Module:
@@ -243,9 +243,9 @@ def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
     return {node: value.shape for node, value in seen.items() if isinstance(value, PassingTensor)}
 
 
-def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
-    """Return the module of a graph: copies of the called modules, in the precision, with the head left in float32."""
-    graph, late = joint.graph, _head(joint)
+def _assemble(joint: Joint, late: set[fx.Node], dtype: torch.dtype) -> fx.GraphModule:
+    """Return the module of a graph: copies of the called modules, in the precision; the ``late`` nodes in float32."""
+    graph = joint.graph
     if late:
         first = next(node for node in graph.nodes if node in late)
         with graph.inserting_before(first):
