@@ -148,7 +148,7 @@ def find_best(looks: Sequence[Look]) -> Look:
 def validate(
     problem: Problem, suffix: nn.Module, represent: Callable[[Tensor], Tensor], most: int, device: torch.device
 ) -> tuple[Tensor, float]:
-    """Return the errors on the first validation samples, ``(most,)`` on the CPU, and the mean loss in nats.
+    """Return the errors on the first validation samples, ``(most,)`` on the CPU, and their mean loss.
 
     ``represent`` is a stitch on the device, and maps the sender's activations ``(n, …)``.
     """
