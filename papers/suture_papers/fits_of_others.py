@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.core.stitches import AffineMap, AffineStitch
-from suture.extend import FIT_CHUNK as CHUNK
-from suture.extend import Loss, accumulate_moments, generator, is_one_map, keyed_as
+from suture.extend import CHUNK, Loss, accumulate_moments, generator, is_one_map, keyed_as
 from suture.fits import Fit, FitReport, GradientDescent, Problem, Random, Side
 
 _TINY = 1e-12  #: the least norm that a distance is relative to

@@ -43,6 +43,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
 
     # Small things that everything uses
     from suture.common.atomic import whole
+    from suture.common.constants import CHUNK
     from suture.common.constants import COMPLEXITY as COMPLEXITY_FILE
     from suture.common.errors import may_be_of_machine
     from suture.common.formatting import say_count, spell
@@ -56,7 +57,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.common.validation import check_kind
 
     # Networks, stitches and what is cut
-    from suture.core.activations.cache import CHUNK, Activations
+    from suture.core.activations.cache import Activations
     from suture.core.network.cuts import attention_as_products
     from suture.core.network.freezing import copy_frozen
     from suture.core.saving import read as read_stitched
@@ -70,7 +71,6 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     # Fits
     from suture.fits.base import PUBLISHED
     from suture.fits.converged import is_one_map
-    from suture.fits.descent import CHUNK as FIT_CHUNK
     from suture.fits.descent import Loss
     from suture.fits.least_squares import accumulate_moments
     from suture.fits.optimisers import set_rate
@@ -139,7 +139,6 @@ __all__ = [
     "DEVICE",
     "EXACT",
     "FEW",
-    "FIT_CHUNK",
     "JSON",
     "LABEL",
     "LEAST_NETWORKS",

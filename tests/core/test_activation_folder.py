@@ -19,9 +19,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from suture import Network, Samples, measure
+from suture.common.constants import CHUNK
 from suture.common.errors import FitError
 from suture.core.activations import disk_cache
-from suture.core.activations.cache import CHUNK, PAGE, Activations, Need
+from suture.core.activations.cache import PAGE, Activations, Need
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.data.noise import ClusteredNoise
 from suture.fits import TaskLoss

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from loops import each
 from models import seeded
 from suture import Network, Samples, measure
+from suture.common.constants import CHUNK
 from suture.common.errors import FitError
 from suture.common.sizes import available_memory, physical_memory
 from suture.core.activations import cache
-from suture.core.activations.cache import CHUNK, MANY, Activations, Need, is_finite, run_stepwise
+from suture.core.activations.cache import MANY, Activations, Need, is_finite, run_stepwise
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
 from suture.fits import BestOf, LeastSquares, MatchActivations, Quick, Random, TaskLoss

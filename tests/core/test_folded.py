@@ -225,6 +225,13 @@ def test_stages_are_modules():
     assert can_fold(stitched(b, b, "3")).into == ("3.1",)
 
 
+def test_a_stage_that_calls_one_module_twice_calls_it_twice():
+    relu = nn.ReLU()
+    chained = nn.Sequential(nn.Conv2d(5, 4, 1), relu, nn.Conv2d(4, 4, 1), relu, nn.Conv2d(4, 3, 1))
+    model = stitched(sender(), receiver(nn.Conv2d(6, 5, 1), chained, nn.Flatten(), stages=["0", "1", "2", "3", "4"]))
+    assert agrees(model, model.folded(), images(2, 8))
+
+
 def test_a_stage_that_is_a_function_is_refused():
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.ReLU(), nn.Conv2d(6, 5, 1), nn.Flatten())
     b = Network(model, example=images(2, 8), stages=["0", ("act", torch.relu), "2", ("flat", lambda x: x.flatten(1))])

@@ -11,7 +11,7 @@ from problems import JOINTS, built, named, planted, problem, side
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank
 from suture.fits import SGD, LeastSquares, Random, TaskLoss
-from suture.fits.descent import Standardised
+from suture.fits.descent import standardised
 
 
 def uneven(shape, n=300, mean=0.0, seed=0) -> Tensor:
@@ -48,7 +48,7 @@ def test_rewriting_for_standardised_features_and_back_changes_nothing(family, se
     with torch.no_grad():
         wanted = stitch(x)
         close = {"rtol": 1e-4, "atol": 1e-4 * float(wanted.abs().max())}
-        with Standardised(unlabelled(family, x), stitch, wanted=True):
+        with standardised(unlabelled(family, x), stitch, wanted=True):
             torch.testing.assert_close(stitch(x), wanted, **close)
         torch.testing.assert_close(stitch(x), wanted, **close)
     assert not any(module._forward_pre_hooks for module in stitch.modules())
@@ -60,7 +60,7 @@ def test_while_entered_every_raw_layer_reads_features_of_mean_0_and_deviation_1(
     x = uneven(sender, mean=mean)
     stitch = built(family, sender, receiver).eval()
     layers = family.raw_layers(stitch)
-    with torch.no_grad(), Standardised(unlabelled(family, x), stitch, wanted=True):
+    with torch.no_grad(), standardised(unlabelled(family, x), stitch, wanted=True):
         for layer, seen in zip(layers, read_by(layers, stitch, x), strict=True):
             torch.testing.assert_close(seen.std(0, correction=0), torch.ones(seen.shape[1]).double(), rtol=2e-3, atol=0)
             if not (isinstance(layer, nn.Conv2d) and any(layer.padding)):
@@ -75,7 +75,7 @@ def test_a_random_start_is_taken_as_drawn_for_standardised_features(family, send
         x = scale * uneven(sender)
         stitch = built(family, sender, receiver).eval()
         with torch.no_grad():
-            with Standardised(unlabelled(family, x), stitch, wanted=True, rewrite=False):
+            with standardised(unlabelled(family, x), stitch, wanted=True, rewrite=False):
                 inside = stitch(x)
             torch.testing.assert_close(stitch(x), inside, rtol=1e-4, atol=1e-4 * float(inside.abs().max()))
         gave.append(inside)
@@ -86,7 +86,7 @@ def test_a_random_start_is_taken_as_drawn_for_standardised_features(family, send
 def test_a_random_linear_stitch_is_then_the_drawn_one_on_standardised_rows():
     x = uneven((4,), mean=5.0)
     stitch, drawn = built(Linear(), (4,), (3,)), built(Linear(), (4,), (3,))
-    with torch.no_grad(), Standardised(unlabelled(Linear(), x), stitch, wanted=True, rewrite=False):
+    with torch.no_grad(), standardised(unlabelled(Linear(), x), stitch, wanted=True, rewrite=False):
         pass
     with torch.no_grad():
         torch.testing.assert_close(stitch(x), drawn((x - x.mean(0)) / x.std(0, correction=0)), rtol=1e-3, atol=1e-3)
@@ -101,7 +101,7 @@ def test_a_padded_convolution_does_the_same_at_its_border(kernel, mean):
     stitch = built(family, (3, 4, 4), (2, 4, 4))
     with torch.no_grad():
         wanted = stitch(x)
-        with Standardised(unlabelled(family, x), stitch, wanted=True):
+        with standardised(unlabelled(family, x), stitch, wanted=True):
             [seen] = read_by([stitch], stitch, x)
             torch.testing.assert_close(stitch(x), wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
     rows = x.movedim(1, -1).flatten(0, -2).double()
@@ -114,7 +114,7 @@ def test_where_it_is_not_wanted_nothing_is_touched():
     x = uneven((4,))
     stitch = built(Linear(), (4,), (3,))
     before = stitch.weight.clone()
-    with Standardised(unlabelled(Linear(), x), stitch, wanted=False):
+    with standardised(unlabelled(Linear(), x), stitch, wanted=False):
         assert not stitch._forward_pre_hooks
         assert torch.equal(stitch.weight, before)
     assert torch.equal(stitch.weight, before)
@@ -123,7 +123,7 @@ def test_where_it_is_not_wanted_nothing_is_touched():
 def test_a_family_without_layers_and_a_stitch_in_training_mode_are_no_trouble():
     x = uneven((4,))
     stitch = Identity().build((4,), (4,)).train()
-    with Standardised(unlabelled(Identity(), x), stitch, wanted=True):
+    with standardised(unlabelled(Identity(), x), stitch, wanted=True):
         assert torch.equal(stitch(x), x)
     assert not stitch.training
 
@@ -133,7 +133,7 @@ def test_hooks_are_gone_and_the_map_is_back_after_an_error():
     stitch = built(Linear(), (4,), (3,))
     with torch.no_grad():
         wanted = stitch(x)
-        with pytest.raises(FitError, match="on purpose"), Standardised(unlabelled(Linear(), x), stitch, wanted=True):
+        with pytest.raises(FitError, match="on purpose"), standardised(unlabelled(Linear(), x), stitch, wanted=True):
             raise FitError("on purpose")
         assert not stitch._forward_pre_hooks
         torch.testing.assert_close(stitch(x), wanted, rtol=1e-4, atol=1e-4)
@@ -145,7 +145,7 @@ def test_constant_features_are_left_in_place():
     stitch = built(Linear(), (3,), (2,))
     with torch.no_grad():
         wanted = stitch(x)
-        with Standardised(unlabelled(Linear(), x), stitch, wanted=True):
+        with standardised(unlabelled(Linear(), x), stitch, wanted=True):
             assert all(seen.isfinite().all() for seen in read_by([stitch], stitch, x))
             torch.testing.assert_close(stitch(x), wanted)
         torch.testing.assert_close(stitch(x), wanted)
@@ -157,7 +157,7 @@ def test_more_samples_than_one_chunk_are_measured_as_one():
     x[:256] += 50
     x[650:] *= 9
     stitch = built(Linear(), (4,), (3,))
-    with torch.no_grad(), Standardised(unlabelled(Linear(), x), stitch, wanted=True):
+    with torch.no_grad(), standardised(unlabelled(Linear(), x), stitch, wanted=True):
         [seen] = read_by([stitch], stitch, x)
     torch.testing.assert_close(seen.mean(0), torch.zeros(4).double(), rtol=0, atol=1e-4)
     torch.testing.assert_close(seen.std(0, correction=0), torch.ones(4).double(), rtol=1e-3, atol=0)

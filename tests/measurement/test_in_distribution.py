@@ -16,12 +16,12 @@ from suture import fits
 from suture.core.activations.cache import Need
 from suture.core.stitched import Seam
 from suture.core.stitches import Identity, Linear
+from suture.core.stitches.pooled_linear import pool_positions
 from suture.measurement.scores.in_distribution import (
     NEIGHBOURS,
     REFERENCE,
     auroc,
     mahalanobis,
-    pool,
     tell_apart,
     to_neighbours,
 )
@@ -107,9 +107,9 @@ def test_no_interval_collapses_where_all_are_told_apart() -> None:
 
 def test_features_are_means_over_positions_and_tokens() -> None:
     maps, tokens = torch.randn(3, 5, 2, 4), torch.randn(3, 7, 5)
-    assert torch.equal(pool(maps), maps.mean((2, 3)))
-    assert torch.allclose(pool(tokens), tokens.mean(1))
-    assert torch.equal(pool(tokens[:, 0]), tokens[:, 0])
+    assert torch.equal(pool_positions(maps, "mean"), maps.mean((2, 3)))
+    assert torch.allclose(pool_positions(tokens, "mean"), tokens.mean(1))
+    assert torch.equal(pool_positions(tokens[:, 0], "mean"), tokens[:, 0])
 
 
 # --- in trials --------------------------------------------------------------------------------------------------------

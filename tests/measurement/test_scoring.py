@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from loops import each
 from suture import Seam, Trial, measure
-from suture.core.activations.cache import CHUNK, run_stepwise
+from suture.common.constants import CHUNK
+from suture.core.activations.cache import run_stepwise
 from suture.core.network.segments import Frozen, Segment
 from suture.data import Samples
 from suture.fits import LeastSquares

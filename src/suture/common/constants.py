@@ -3,6 +3,9 @@
 CUTS_VERSION = 2
 """Of the code that cuts networks and computes activations; raise it with a change that may change a bit."""
 
+CHUNK = 256
+"""Samples that are computed, or summed, at once wherever bits depend on how many are: for ever the same number."""
+
 OUTPUT = "output"
 """Where all layers of a network end: no cut, but a seam may lead there if it needs none of the layers."""
 ACTIVATIONS = ".activations.safetensors"  #: how files of activations end; the user may keep other files in the folder

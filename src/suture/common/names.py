@@ -5,7 +5,7 @@ settings behind it (``conv,kernel=3``, ``task-loss,steps=4000``): the fields of 
 ``conv:3`` gives the first of them. Installed packages add names of their own (``common.plugins``).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -102,9 +102,12 @@ def make(kind: str, text: str, where: str = "") -> Any:
         return found
     of = found if isinstance(found, type) else type(found)
     where = where or f"--{_CALLED.get(kind, kind)} {text}"
+    settings = [field.name for field in fields(of) if field.init] if is_dataclass(of) else []
+    if first and not settings:
+        raise SutureError(f"{where}: {name} has no setting")
     if first:
-        written = ",".join(filter(None, [f"{_first_setting(where, name, of)}={first}", written]))
-    given = _settings(where, name, written, of)
+        written = ",".join(filter(None, [f"{settings[0]}={first}", written]))
+    given = _settings(where, name, written, of, settings)
     if not isinstance(found, type):
         return replace(found, **given)
     for field in fields(of):
@@ -113,20 +116,12 @@ def make(kind: str, text: str, where: str = "") -> Any:
     return found(**given)
 
 
-def _first_setting(where: str, name: str, of: type) -> str:
-    for field in fields(of) if is_dataclass(of) else ():
-        if field.init:
-            return field.name
-    raise SutureError(f"{where}: {name} has no setting")
-
-
 _CALLED = {"index": "by", "measure": "by"}  #: the options that do not bear the name of their kind
 
 
-def _settings(where: str, name: str, written: str, of: type) -> dict[str, Any]:
+def _settings(where: str, name: str, written: str, of: type, settings: Sequence[str]) -> dict[str, Any]:
     """Return the settings of an object of this class as values of the types that its fields have."""
     hints = {key: str if get_origin(hint) is Literal else hint for key, hint in get_type_hints(of).items()}
-    settings = [field.name for field in fields(of) if field.init] if is_dataclass(of) else []
     kinds = {name: get_args(hints[name]) or (hints[name],) for name in settings}
     allowed = {key: found for key, found in kinds.items() if all(kind in _PLAIN for kind in found)}
     try:

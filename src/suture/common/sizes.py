@@ -80,16 +80,12 @@ def free_disk(path: str | Path) -> int:
 
 def cores() -> int:
     """Return how many processes can compute at once, within the share of this process's control group."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *map(int, _shares())]))
-
-
-def _shares() -> Iterator[float]:
-    """Yield the cores' worth of time that each control group above this process allows."""
+    allowed = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     for text in _limits("cpu", "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"):
-        quota, _, period = text.partition(" ")
+        quota, _, period = text.partition(" ")  # microseconds of computing time in a period of so many
         if quota.isdecimal() and period.isdecimal() and int(quota) and int(period):
-            yield int(quota) / int(period)
+            allowed.append(int(quota) // int(period))
+    return max(1, min(allowed))
 
 
 def _limits(controller: str, unified: str, *separate: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> 
         raise error(f"{name}={_short(value)} is not a whole number; give one, such as 1") from None
 
 
-def check_name(what: str, name: object, error: type[SutureError] = DataError) -> str:
+def check_visible_name(what: str, name: object, error: type[SutureError] = DataError) -> str:
     """Return a name as a text.
 
     Raises ``error`` if no file can hold it (half a character, as of a file's odd name), and if nothing of it is seen.

@@ -334,7 +334,7 @@ def _fold_before(joint: Joint, node: fx.Node, stitch: FeatureMap) -> list[_Edit]
     if stitch.axis != (ndim - 1 if isinstance(layer, nn.Linear) else 1):
         raise FoldError(f"{joint.say(node)} before it gives its features in another dimension")
     if not isinstance(layer, Norm):
-        return [_Edit(node, lambda: _compose_before(layer, stitch.weight, stitch.bias, layer.weight))]
+        return [_Edit(node, lambda: _compose_before(layer, stitch, layer.weight))]
     assert isinstance(source, fx.Node)
     scale, shift = scale_and_shift(layer)
     before = FeatureMap(stitch.weight * scale, stitch.weight @ shift + stitch.bias, stitch.axis)
@@ -344,7 +344,7 @@ def _fold_before(joint: Joint, node: fx.Node, stitch: FeatureMap) -> list[_Edit]
     except FoldError:
         matrix, like = _as_matrix(layer, ndim), layer.running_mean
         assert like is not None
-        return [_Edit(node, lambda: _compose_before(matrix, stitch.weight, stitch.bias, like), weak=True)]
+        return [_Edit(node, lambda: _compose_before(matrix, stitch, like), weak=True)]
 
 
 def _check_alone(joint: Joint, source: fx.Node, node: fx.Node, stitch: FeatureMap) -> None:
@@ -539,10 +539,10 @@ def _compose_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Mod
     return WithBorder(made, shaped.to(given).contiguous())
 
 
-def _compose_before(layer: nn.Linear | Conv, weight: Tensor, bias: Tensor, given: Tensor) -> nn.Module:
+def _compose_before(layer: nn.Linear | Conv, stitch: FeatureMap, given: Tensor) -> nn.Module:
     """Return the layer that computes the stitch after ``layer``: ``W·(K·x + c) + b``; exact at any border."""
-    own = exact(layer.weight)
-    shift = bias if layer.bias is None else weight @ exact(layer.bias) + bias
+    own, weight = exact(layer.weight), stitch.weight
+    shift = stitch.bias if layer.bias is None else weight @ exact(layer.bias) + stitch.bias
     if isinstance(layer, nn.Linear):
         return linear_layer((weight @ own).to(given), shift.to(given))
     joined = torch.einsum("po,oc...->pc...", weight, _ungrouped(own, layer.groups))

@@ -9,14 +9,14 @@ network is not touched.
 """
 
 import copy as copying
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.core.joint import Joint, Norm, alteration_of, exact, graph_of_part, layer_of, scale_and_shift
+from suture.core.joint import Joint, Norm, alteration_of, exact, graph_of_part, layer_of, scale_and_shift, unroll
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
 from suture.core.network.segments import EvaluationOnly, PassingTensor, Recorder, operation
@@ -80,10 +80,10 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Fused |
             _Rewriting(joint).run()
         except FoldError:
             return None
-        steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
-        only_head = len(_head(joint)) == steps
+        steps, head = sum(node.op.startswith("call") for node in joint.graph.nodes), _head(joint)
+        only_head = len(head) == steps
         used = torch.float32 if only_head else dtype
-        return Fused(_assemble(joint, used), used, any(segment.copies for segment in segments), only_head)
+        return Fused(_assemble(joint, head, used), used, any(segment.copies for segment in segments), only_head)
 
 
 def fuse_stitch(stitch: nn.Module) -> nn.Module:
@@ -91,7 +91,7 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
 
     Gives the stitch itself where there are none, or more than a chain of layers; the bits are other than its own.
     """
-    chain = list(_in_order(stitch))
+    chain = [module for _, module in unroll(stitch, "")]
     if any(next(module.children(), None) is not None for module in chain):
         return stitch
     if any(map(alteration_of, stitch.modules())) or any(getattr(module, "running_mean", 0) is None for module in chain):
@@ -112,15 +112,6 @@ def merge_norms(chain: Sequence[nn.Module]) -> list[nn.Module]:
         else:
             layers.append(module)
     return layers
-
-
-def _in_order(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules of nested chains one after another; a module that is there twice comes twice."""
-    if type(module) is not nn.Sequential:
-        yield module
-        return
-    for part in module:
-        yield from _in_order(part)
 
 
 class _Rewriting:
@@ -252,9 +243,9 @@ def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
     return {node: value.shape for node, value in seen.items() if isinstance(value, PassingTensor)}
 
 
-def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
-    """Return the module of a graph: copies of the called modules, in the precision, with the head left in float32."""
-    graph, late = joint.graph, _head(joint)
+def _assemble(joint: Joint, late: set[fx.Node], dtype: torch.dtype) -> fx.GraphModule:
+    """Return the module of a graph: copies of the called modules, in the precision; the ``late`` nodes in float32."""
+    graph = joint.graph
     if late:
         first = next(node for node in graph.nodes if node in late)
         with graph.inserting_before(first):
@@ -265,8 +256,15 @@ def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
     named = [node for node in graph.nodes if node.op in ("call_module", "get_attr")]
     kept = {str(node.target) for node in named if node in late or (node.users and late.issuperset(node.users))}
     early = {str(node.target) for node in named} - kept
-    copies = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
-    parts = {name: _convert(part, dtype if name in early else torch.float32) for name, part in copies.items()}
+    parts = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
+    for name, part in parts.items():
+        own = dtype if name in early else torch.float32
+        if not isinstance(part, Tensor):
+            part.to(own)
+            if any(p.ndim == 4 for p in part.parameters()):
+                part.to(memory_format=torch.channels_last)
+        elif part.is_floating_point():
+            parts[name] = part.to(own)
     graph.lint()
     module = fx.GraphModule(parts, graph, class_name="Fused")
     for parameter in module.parameters():
@@ -309,11 +307,3 @@ def _head(joint: Joint) -> set[fx.Node]:
         node = node.all_input_nodes[0]
     linear = [isinstance(layer_of(joint, node), nn.Linear) for node in found]
     return set(found) if any(linear) else set()
-
-
-def _convert(part: Any, dtype: torch.dtype) -> Any:
-    """Return a module or tensor in another floating type, with the channels of kernels last."""
-    if isinstance(part, Tensor):
-        return part.to(dtype) if part.is_floating_point() else part
-    part = part.to(dtype)
-    return part.to(memory_format=torch.channels_last) if any(p.ndim == 4 for p in part.parameters()) else part

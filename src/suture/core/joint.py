@@ -198,7 +198,7 @@ class Joint:
         return own
 
     def _stages(self, x: fx.Node, body: nn.Module, side: str, name: str) -> fx.Node:
-        for path, module in _unroll(body, name):
+        for path, module in unroll(body, name):
             if isinstance(module, FunctionStage):
                 raise FoldError(
                     f"the stage '{path}' of the {side} is a function, so no plain module can hold its layers; make the "
@@ -250,13 +250,14 @@ def _fetch(root: nn.Module, path: str) -> Any:
     return found if isinstance(found, nn.Module | Tensor) else torch.as_tensor(found)
 
 
-def _unroll(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """Return the modules that a chain of stages calls, one after another."""
+def unroll(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that nested chains call, one after another, with their paths; what is there twice, twice."""
     if type(body) is not nn.Sequential or alteration_of(body):
         yield name, body
         return
-    for child, module in body.named_children():
-        yield from _unroll(module, name if len(body) == 1 else f"{name}.{child}")
+    for child, module in body._modules.items():  # named_children leaves out the second place of a module
+        assert module is not None
+        yield from unroll(module, name if len(body) == 1 else f"{name}.{child}")
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------

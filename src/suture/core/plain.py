@@ -17,7 +17,7 @@ from suture.common.errors import ShapeError
 from suture.core.fused import merge_norms
 from suture.core.joint import exact, scale_and_shift
 from suture.core.stitches import Stitch
-from suture.core.stitches.base import assign, features_first
+from suture.core.stitches.base import features_first, set_norm
 
 
 class FixedNorm(nn.BatchNorm2d):
@@ -100,7 +100,5 @@ def _norm(x: Tensor, scale: Tensor, shift: Tensor) -> nn.BatchNorm2d:
     norm = nn.BatchNorm2d(x.shape[1], device=x.device, dtype=x.dtype).eval()
     rows = exact(features_first(x))
     mean, variance = rows.mean(0), rows.var(0, correction=0)
-    values = mean, variance, scale * (variance + norm.eps).sqrt(), shift + scale * mean
-    for name, value in zip(("running_mean", "running_var", "weight", "bias"), values, strict=True):
-        assign(norm, name, value)
+    set_norm(norm, mean, variance, scale * (variance + norm.eps).sqrt(), shift + scale * mean)
     return norm

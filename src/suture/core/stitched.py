@@ -50,7 +50,16 @@ class Seam:
     def __post_init__(self) -> None:
         check_networks(self.sender, self.receiver)
         check_devices(self.sender, self.receiver)
-        object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
+        if isinstance(self.sender, Network):
+            sent = self.sender.cuts.find(self.sender_cut)
+            if sent.is_output:
+                valid = ", ".join(self.sender.cuts.names)
+                raise CutError(f"'{OUTPUT}' of {self.sender.name} is not a cut to send from; valid cuts: {valid}")
+            object.__setattr__(self, "sender_cut", sent.name)
+        elif self.sender_cut:
+            raise CutError(
+                f"no cut '{self.sender_cut}' in clustered noise, which has none; leave it empty: at=('', receiver cut)"
+            )
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
 
     @classmethod
@@ -175,19 +184,6 @@ def check_cut_for_views(seam: Seam) -> None:
         f"{why}, and each network reads its own view of a sample, so that samples are pairs and their positions are "
         f"not: stitch into a cut where a sample is one vector, {remedy}; or compare by an index: suture.compare(…)"
     )
-
-
-def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
-    if isinstance(sender, Network):
-        found = sender.cuts.find(cut)
-        if found.is_output:
-            raise CutError(
-                f"'{OUTPUT}' of {sender.name} is not a cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
-            )
-        return found.name
-    if cut:
-        raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty: at=('', receiver cut)")
-    return cut
 
 
 class Stitched(nn.Module):

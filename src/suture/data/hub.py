@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from suture.common.errors import DataError
+from suture.common.formatting import first_line
 from suture.common.mapped import ROWS, empty, fill
 from suture.common.seeds import generator
 from suture.data.inputs import SIDES
@@ -65,8 +66,7 @@ def load_splits(source: str) -> Any:
         with _quiet_bars():
             return _name_by_outermost(Path(place), datasets.load_dataset(place))
     except Exception as error:  # the hub's client raises what its many libraries raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"cannot load {source!r} ({reason}); {SOURCES}") from error
+        raise DataError(f"cannot load {source!r} ({first_line(error)}); {SOURCES}") from error
 
 
 def _name_by_outermost(folder: Path, splits: Any) -> Any:
@@ -132,10 +132,8 @@ def choose_splits(source: str, splits: Mapping[str, Any], asked: str | None, is_
         return list(splits)
     if "train" not in splits:
         raise DataError(f"{source!r} has no split 'train' to fit on; its splits: {_quote(list(splits))}")
-    return ["train"] if is_cut else ["train", _score_split(source, list(splits), asked)]
-
-
-def _score_split(source: str, splits: list[str], asked: str | None) -> str:
+    if is_cut:
+        return ["train"]
     valid = [split for split in splits if split != "train"]
     wanted = _SCORE_SPLITS if asked is None else (asked,)
     found = next((split for split in wanted if split in valid), None)
@@ -144,7 +142,7 @@ def _score_split(source: str, splits: list[str], asked: str | None) -> str:
         raise DataError(
             f"{source!r} has no split {' or '.join(map(repr, wanted))} to score on; {one}, or cut 'train': split=0.2"
         )
-    return found
+    return ["train", found]
 
 
 def read_splits(

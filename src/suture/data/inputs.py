@@ -49,13 +49,10 @@ class Input:
         """Whether it says which positions count, whatever the model calls it: ``attention_mask``, ``input_mask`` …"""
         return "mask" in self.name and not any(word in self.name for word in _OTHER_MASKS)
 
-    @property
-    def _is_of_padding(self) -> bool:
-        return "pad" in self.name and "mask" in self.name
-
     def counts(self, column: Tensor) -> Tensor:
         """Return the positions that count: where a mask is not 0, or is 0 if it is of padding, as torch's are."""
-        return (column == 0) if self._is_of_padding else (column != 0)
+        is_of_padding = "pad" in self.name and "mask" in self.name
+        return (column == 0) if is_of_padding else (column != 0)
 
 
 Inputs = tuple[Input, ...]

@@ -18,13 +18,13 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from suture.common.constants import CHUNK
 from suture.common.errors import DataError, ShapeError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import digest, generator
 from suture.data import Samples
 
 SCALE = 0.1  #: of the noise, where centres lie in [0, 1]
-_CHUNK = 256  #: samples drawn at once; fixed, since the bits of what is drawn depend on it
 _REMEDY = "stitch a network instead, or leave out controls.clustered_noise"
 
 
@@ -79,10 +79,10 @@ class ClusteredNoise:
         centres, labels = self.centres, samples.labels.cpu()
         random = generator("clustered noise", "noise", self.seed, samples.image_fingerprint)
         out = torch.empty((len(samples), *self.shape))
-        for start in range(0, len(samples), _CHUNK):
-            part = out[start : start + _CHUNK]
+        for start in range(0, len(samples), CHUNK):
+            part = out[start : start + CHUNK]
             part.normal_(generator=random).mul_(self.scale)
-            part.add_(centres[labels[start : start + _CHUNK]]).clamp_(0, 1)
+            part.add_(centres[labels[start : start + CHUNK]]).clamp_(0, 1)
         return out
 
     def check(self, samples: Samples) -> None:

@@ -141,11 +141,11 @@ def read_picture(image: Image.Image, what: str, size: int | None) -> NDArray[np.
 
 
 def read_mask(image: Image.Image, size: int | None) -> Tensor:
-    """Return the class of every pixel of a mask, (H, W) int64; −100, which does not count, where it is 255."""
+    """Return the class of every pixel of a mask, (H, W) int64; ``IGNORED`` where it is 255."""
     if size is not None:
         image = image.resize((size, size), Image.Resampling.NEAREST)
     mask = torch.from_numpy(np.array(image)).long()
-    return mask.masked_fill(mask == IGNORED_PIXEL, -100)
+    return mask.masked_fill(mask == IGNORED_PIXEL, IGNORED)
 
 
 def is_dataset(thing: object) -> bool:

@@ -31,7 +31,7 @@ from suture.common.errors import DataError
 from suture.common.hashing import identity, keyed_as, later
 from suture.common.mapped import join, pieces, take
 from suture.common.seeds import digest, generator
-from suture.common.validation import check_kind, check_name, check_whole
+from suture.common.validation import check_kind, check_visible_name, check_whole
 from suture.data.images import (
     are_token_ids,
     as_compared,
@@ -76,7 +76,7 @@ class Samples:
     def __post_init__(self) -> None:
         check_kind("task", self.task, Task, "a task such as Classification()")
         for one in (self.name, *self.classes):
-            check_name("the name of samples, or of a class,", one)
+            check_visible_name("the name of samples, or of a class,", one)
         if isinstance(self.images, Mapping):
             for name, value in zip(("images", "inputs"), join_inputs(self.images), strict=True):
                 object.__setattr__(self, name, value)

@@ -37,12 +37,13 @@ the reference table of ``benchmarks/reference.py``.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from suture.common.constants import CHUNK
 from suture.common.errors import FitError
 from suture.data.tasks import Classification
 from suture.fits.base import CurvePoint, FitReport, Gained, Problem, State
@@ -68,7 +69,6 @@ GLANCE = 2048  #: of them, after ``FIRST`` steps
 DONE = 0.005  #: a fit has converged if its last doubling gained less, as a share of the validation samples
 LITTLE = 2  #: or less than so many samples, if that is more
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
-CHUNK = 256
 UNKNOWN = Gained(math.inf, math.inf)  #: where the looks before had no finite loss
 
 
@@ -145,6 +145,23 @@ def find_best(looks: Sequence[Look]) -> Look:
     return best.kept
 
 
+def validate(
+    problem: Problem, suffix: nn.Module, represent: Callable[[Tensor], Tensor], most: int, device: torch.device
+) -> tuple[Tensor, float]:
+    """Return the errors on the first validation samples, ``(most,)`` on the CPU, and their mean loss.
+
+    ``represent`` is a stitch on the device, and maps the sender's activations ``(n, …)``.
+    """
+    side, losses, wrong = problem.validation, list[Tensor](), list[Tensor]()
+    with torch.no_grad():
+        for chosen in torch.arange(most).split(min(CHUNK, problem.rows)):  # type: ignore[no-untyped-call]
+            outputs = side.run(suffix, represent(side.activations[chosen].to(device)), chosen)
+            labels = side.labels[chosen].to(device)
+            losses.append(problem.task.losses(outputs, labels).double())
+            wrong.append(problem.task.errors(outputs, labels))
+    return torch.cat(wrong).cpu(), float(torch.cat(losses).mean())
+
+
 def err_always(problem: Problem, most: int) -> float:
     """Return the error of always naming the commonest class, on so many validation samples; 1 without classes."""
     if problem.task != Classification():
@@ -186,22 +203,15 @@ class Ground:
 
     def look(self, state: State, fit_loss: float, steps: int, most: int = HELD_OUT) -> Look:
         """Evaluate parameters of the stitch, so many steps from a start, on at most so many validation samples."""
-        side, task = self.problem.validation, self.problem.task
-        losses, wrong = [], []
-        with torch.no_grad():
-            rows = min(CHUNK, self.problem.rows)
-            for chosen in torch.arange(min(most, self.held_out)).split(rows):  # type: ignore[no-untyped-call]
-                sent = in_layout(side.activations[chosen].to(self.device))
-                outputs = side.run(self.suffix, torch.func.functional_call(self.stitch, state, (sent,)), chosen)
-                labels = side.labels[chosen].to(self.device)
-                losses.append(task.losses(outputs, labels).double())
-                wrong.append(task.errors(outputs, labels))
-        loss, errors = float(torch.cat(losses).mean()), torch.cat(wrong).cpu()
+
+        def represent(sent: Tensor) -> Tensor:
+            return torch.func.functional_call(self.stitch, state, (in_layout(sent),))  # type: ignore[no-any-return]
+
+        errors, loss = validate(self.problem, self.suffix, represent, min(most, self.held_out), self.device)
         if not math.isfinite(loss):
             loss, errors = math.inf, torch.full(errors.shape, math.inf)
-        found = Look(state, errors, loss, steps, self.constant)
         self.curve.append(CurvePoint(self.steps, fit_loss, loss))
-        return found
+        return Look(state, errors, loss, steps, self.constant)
 
     def report(self, trail: "Trail", claims: bool) -> FitReport:
         """Load the best look into the stitch, and return the report of the fit, by the trail that led there.

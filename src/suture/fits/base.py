@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from suture.common.constants import CHUNK
 from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
 from suture.core.fused import Fused
@@ -69,7 +70,7 @@ class Problem:
     fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, if there may be one
     task: Task = Classification()  #: what outputs and labels mean
     shapes: tuple[Shape, Shape] = None  # type: ignore[assignment]  # of sender and receiver; by default the sides'
-    rows: int = 256  #: samples that pass through the suffix at once, at most
+    rows: int = CHUNK  #: samples that pass through the suffix at once, at most
 
     def __post_init__(self) -> None:
         if self.shapes is None:

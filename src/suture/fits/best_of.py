@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import final
 
-import torch
 from torch import nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
-from suture.fits.averaged import Look, err_always, find_best
+from suture.fits.averaged import Look, err_always, find_best, validate
 from suture.fits.base import Fit, FitReport, Problem
 from suture.fits.converged import Converged
-from suture.fits.descent import CHUNK, Random, TaskLoss
+from suture.fits.descent import Random, TaskLoss
 from suture.fits.optimisers import Adam, Cosine
 
 PUBLISHED_START = TaskLoss(
@@ -83,7 +82,9 @@ class BestOf(Fit):
             with drawing(device):
                 report = fit.fit(problem, own)
             steps += report.steps
-            look = _validate(problem, own, device)
+            most = len(problem.validation.labels)
+            wrong, loss = validate(problem, problem.suffix, own.eval(), most, device)
+            look = Look(own.state_dict(), wrong, loss, 0, err_always(problem, most))
             if math.isfinite(look.loss):
                 found.append((look, fit, report))
         if not found:
@@ -94,26 +95,9 @@ class BestOf(Fit):
         stitch.eval()
         known = [each.converged for _, _, each in found]
         converged = None if None in known else all(known)
-        loss = best.loss
-        return replace(report, steps=steps, converged=converged, kept=report.kept or str(kept), validation_loss=loss)
+        named = report.kept or str(kept)
+        return replace(report, steps=steps, converged=converged, kept=named, validation_loss=best.loss)
 
     def __str__(self) -> str:
         """Return the call that makes it."""
         return "BestOf()" if self == BestOf() else f"BestOf(fits=({', '.join(map(str, self.fits))}))"
-
-
-def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look:
-    """Evaluate a stitch on the validation data."""
-    side = problem.validation
-    stitch.eval()
-    losses, wrong = [], []
-    with torch.no_grad():
-        for chosen in torch.arange(len(side.labels)).split(min(CHUNK, problem.rows)):  # type: ignore[no-untyped-call]
-            outputs, labels = (
-                side.run(problem.suffix, stitch(side.activations[chosen].to(device)), chosen),
-                side.labels[chosen].to(device),
-            )
-            losses.append(problem.task.losses(outputs, labels).double())
-            wrong.append(problem.task.errors(outputs, labels))
-    constant = err_always(problem, len(side.labels))
-    return Look(stitch.state_dict(), torch.cat(wrong), float(torch.cat(losses).mean()), 0, constant)

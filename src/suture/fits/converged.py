@@ -40,7 +40,7 @@ from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification
 from suture.fits import convex
 from suture.fits.averaged import FIRST, RACED, Ground, race, run_briefly, settle, start_slowly
-from suture.fits.base import CurvePoint, Fit, FitReport, Gained, Problem, Side, State
+from suture.fits.base import Fit, FitReport, Gained, Problem, Side, State
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from suture.fits.restarts import DRAWS, Draw, begin_again, displace
 from suture.fits.suffix import choose_suffix
@@ -182,25 +182,22 @@ def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: in
     say_phase("closed form")
     bare = _without_batchnorms(problem, stitch)
     maps = _load_closed_forms(problem, bare)
-    start = "closed form" if maps else "random"
-    report = FitReport() if descend is None else _lower(problem, bare, maps, descend, batch)
-    bare.write_back(maps)
-    return replace(report, start=report.start or start)
-
-
-def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Descend, batch: int) -> FitReport:
-    """Lower the task loss from the closed form on: to its minimum if it is convex, else by gradient descent."""
-    with torch.no_grad():  # of a copy, since a stitch may write into what it is given
-        device = next(bare.stitch.parameters()).device
-        probe = bare.stitch(problem.fit.activations[: min(PROBED, problem.rows)].to(device, copy=True))
-    chosen = choose_suffix(problem.suffix, problem.fused, probe)
-    notes = (chosen.note,) if chosen.note else ()
-    if chosen.only_head and is_one_map(bare.family) and problem.task == Classification():
-        head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
+    report = FitReport()
+    if descend is not None:
+        with torch.no_grad():  # of a copy, since a stitch may write into what it is given
+            device = next(bare.stitch.parameters()).device
+            probe = bare.stitch(problem.fit.activations[: min(PROBED, problem.rows)].to(device, copy=True))
+        chosen = choose_suffix(problem.suffix, problem.fused, probe)
+        head = None
+        if chosen.only_head and is_one_map(bare.family) and problem.task == Classification():
+            head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
-            return replace(_solve_convex(problem, bare, maps, head), notes=notes)
-    report = descend(Ground(problem, bare.stitch, chosen.run, batch), partial(bare.draw, problem))
-    return replace(report, notes=(*notes, *report.notes))
+            report = _solve_convex(problem, bare, maps, head)
+        else:
+            report = descend(Ground(problem, bare.stitch, chosen.run, batch), partial(bare.draw, problem))
+        report = replace(report, notes=(*([chosen.note] if chosen.note else []), *report.notes))
+    bare.write_back(maps)
+    return replace(report, start=report.start or ("closed form" if maps else "random"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,6 +297,4 @@ def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: co
     found = convex.solve(head, bare.parts[0], maps[0], fit, held_out)
     maps[0] = found.affine
     bare.parts[0].load(found.affine)
-    curve = (CurvePoint(0, math.nan, found.start_loss), CurvePoint(found.iterations, found.fit_loss, found.loss))
-    gained = Gained(0.0, 0.0) if found.converged else None
-    return FitReport(found.iterations, found.converged, curve, gained, validation_loss=found.loss)
+    return replace(found.report, gained=Gained(0.0, 0.0) if found.converged else None)

@@ -16,7 +16,8 @@ network's, ``V`` is the identity, and nothing is read of the receiver, not even 
 section 3.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from suture.common.constants import OUTPUT
+from suture.common.constants import CHUNK, OUTPUT
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.scaling import without_constant
@@ -39,7 +40,6 @@ PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  #: can
 ITERATIONS = 1_000  #: of L-BFGS, at most, for each
 FALLEN = 1e-6  #: of the loss: an iteration that lowers it by less is the last
 LITTLE = 1e-4  #: nats: a λ that lowers the validation loss by less is the last
-CHUNK = 256
 _RANK = 1e-6  #: directions of V weaker than this share of the strongest reach no output
 
 
@@ -64,6 +64,12 @@ class Solved:
     fit_loss: float
     iterations: int
     converged: bool
+
+    @property
+    def report(self) -> FitReport:
+        """The report of a fit that this is: steps are iterations."""
+        curve = CurvePoint(0, math.nan, self.start_loss), CurvePoint(self.iterations, self.fit_loss, self.loss)
+        return FitReport(self.iterations, self.converged, curve, validation_loss=self.loss)
 
 
 def read_head(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
@@ -170,9 +176,8 @@ def _cross_entropy(logs: Tensor, labels: Tensor) -> float:
     return float(-logs.gather(1, labels[:, None]).mean())
 
 
-def _means(x: Tensor, rows: object) -> Tensor:
+def _means(x: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the mean of the rows of every sample ``(n, features)``."""
-    assert callable(rows)
     return torch.cat([rows(part).reshape(len(part), -1, rows(part[:1]).shape[-1]).mean(1) for part in x.split(CHUNK)])  # type: ignore[no-untyped-call]
 
 
@@ -224,6 +229,4 @@ class Logistic(Fit):
         fit, held_out = ((side.activations.cpu(), side.labels.cpu()) for side in (problem.fit, problem.validation))
         found = solve(head, part, start, fit, held_out, self.penalties, self.iterations)
         part.load(found.affine)
-        curve = [(0, float("nan"), found.start_loss), (found.iterations, found.fit_loss, found.loss)]
-        points = tuple(CurvePoint(*point) for point in curve)
-        return FitReport(found.iterations, found.converged, points, validation_loss=found.loss)
+        return found.report

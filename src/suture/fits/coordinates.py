@@ -18,7 +18,6 @@ A zero-padded convolution is not centred (see ``fits.descent``). Other parameter
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any, cast
 
@@ -179,11 +178,10 @@ def measure_layers(stitch: nn.Module, sent: Tensor, ridge: float | None) -> Read
         gave.append(rows_of(layer, out).float())
 
     run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], given, see)
-    measure = _measure_plainly if ridge is None else partial(_measure, ridge)
-    return {layer: measure(layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
+    return {layer: _measure(ridge, layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
 
 
-def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
+def _measure(ridge: float | None, layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     mean = torch.zeros_like(read[0]) if is_padded(layer) else read.mean(0)
     std, out_std = _deviation(read), _deviation(gave)
     if isinstance(layer, Norm) and _is_plain(layer):  # what it scales and shifts is already standardised
@@ -193,6 +191,10 @@ def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Rea
     if isinstance(layer, ScaleAndShift | Norm):
         return _Read(mean, std, out_std)
     out_std = _alike(out_std)
+    if ridge is None:
+        size = _root_mean_square(read)
+        size = size if size > 0 else torch.ones_like(size)
+        return _Read(torch.zeros_like(mean), size.expand(mean.shape), out_std)
     if len(mean) > ROTATED:
         return _Read(mean, _alike(std), out_std)
     centred = (read - mean).double()
@@ -202,15 +204,6 @@ def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Rea
     # Times two, because the rates were tuned in units of variance + mean variance: twice that of a typical direction.
     scale = (2 * softened).sqrt() if values.mean() > 0 else torch.ones_like(values)
     return _Read(mean, std, out_std, (vectors * scale).to(read), (vectors / scale).T.contiguous().to(read))
-
-
-def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
-    """Measure all features alike: root mean squares of the layer's inputs and of the variation of its outputs."""
-    if isinstance(layer, Norm | ScaleAndShift):
-        return _measure(WHITE, layer, read, gave)  # in which no ridge matters
-    size = _root_mean_square(read)
-    size = size if size > 0 else torch.ones_like(size)
-    return _Read(torch.zeros_like(read[0]), size.expand(read.shape[1]), _alike(_deviation(gave)))
 
 
 def _alike(deviations: Tensor) -> Tensor:

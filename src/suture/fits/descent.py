@@ -24,14 +24,15 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from suture.common.constants import CHUNK
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.mapped import empty, fill, pieces
@@ -46,7 +47,6 @@ from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, mean_los
 from suture.fits.least_squares import LeastSquares
 from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
 
-CHUNK = 256  #: samples of a pass; fixed, since sums depend on their grouping
 CONSTANT = 1e-6  #: features whose deviation is below this share of the largest count as constant
 Loss = Callable[[Tensor, Tensor], Tensor]
 """What a descent lowers: the mean loss of the stitch's outputs ``(n, *receiver shape)`` for the samples ``(n,)``."""
@@ -118,11 +118,13 @@ class GradientDescent(Fit):
         started = copy.deepcopy(stitch.state_dict()) if self.start.is_floor else None
         device = parameters[0].device
         losses = {side: self.loss(problem, side, device) for side in (problem.fit, problem.validation)}
-        with Standardised(problem, stitch, self.standardise, rewrite=not isinstance(self.start, Random)):
+        with standardised(problem, stitch, self.standardise, rewrite=not isinstance(self.start, Random)):
             report = begun
             for retry in range(self.retries + 1):
                 descent = _Descent(self, problem, stitch, losses, pace=0.1**retry)
-                report = _add_report(report, descent, *descent.run(parameters))
+                steps, converged = descent.run(parameters)
+                curve = (replace(point, step=report.steps + point.step) for point in descent.curve)
+                report = FitReport(report.steps + steps, converged, (*report.curve, *curve))
                 if self.patience is None or descent.improved:
                     break
             if descent.diverged and not descent.improved:
@@ -140,12 +142,6 @@ def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, 
     stitch.load_state_dict(started)
     if end <= descent.mean_loss(fit):
         stitch.load_state_dict(ended)
-
-
-def _add_report(before: FitReport, descent: "_Descent", steps: int, converged: bool | None) -> FitReport:
-    """Add the report of a descent to that of the fit before it."""
-    curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
-    return FitReport(before.steps + steps, converged, (*before.curve, *curve))
 
 
 class _Descent:
@@ -362,40 +358,32 @@ class MatchActivations(GradientDescent):
         return of
 
 
-class Standardised:
-    """While entered, the stitch's layers read standardised features.
+@contextmanager
+def standardised(problem: Problem, stitch: nn.Module, wanted: bool, *, rewrite: bool = True) -> Iterator[None]:
+    """Let the stitch's layers read standardised features within.
 
     Does nothing if ``wanted`` is false or the family takes care of it. With ``rewrite=False`` the stitch is taken to
     read standardised features already.
     """
-
-    def __init__(self, problem: Problem, stitch: nn.Module, wanted: bool, *, rewrite: bool = True) -> None:
-        family = problem.family
-        self.stitch, self.rewrite = stitch, rewrite
-        layers = family.raw_layers(stitch) if isinstance(family, AffineStitch) and wanted else ()
-        sums = {layer: _Sums(layer) for layer in layers}
-        if sums:
-            see = lambda layer, given, out: sums[layer].add(given[0])  # noqa: E731
-            run_watched(stitch, layers, problem.fit.activations, see)
-        self.read = [(layer, *own.moments()) for layer, own in sums.items()]
-        self._hooks: list[RemovableHandle] = []
-
-    def __enter__(self) -> "Standardised":
-        for layer, mean, std in self.read:
-            if self.rewrite:
-                _rebase(layer, mean, std)
-            self._hooks.append(layer.register_forward_pre_hook(_make_standardising(layer, mean, std)))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for hook in self._hooks:
+    family = problem.family
+    layers = family.raw_layers(stitch) if isinstance(family, AffineStitch) and wanted else ()
+    sums = {layer: _Sums(layer) for layer in layers}
+    if sums:
+        run_watched(stitch, layers, problem.fit.activations, lambda layer, given, out: sums[layer].add(given[0]))
+    read = [(layer, *own.moments()) for layer, own in sums.items()]
+    hooks: list[RemovableHandle] = []
+    for layer, mean, std in read:
+        if rewrite:
+            _rebase(layer, mean, std)
+        hooks.append(layer.register_forward_pre_hook(_make_standardising(layer, mean, std)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
             hook.remove()
-        self._hooks.clear()
-        for layer, mean, std in self.read:
+        for layer, mean, std in read:
             _rebase(layer, -mean / std, 1 / std)
-        self.stitch.eval()
+        stitch.eval()
 
 
 class _Sums:

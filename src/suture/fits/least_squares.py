@@ -23,6 +23,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from suture.common.constants import CHUNK
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.mapped import release
@@ -33,7 +34,6 @@ from suture.core.stitches import AffineMap, AffineStitch, Identity, Moments, Par
 from suture.core.stitches.base import FEATURES, is_affine
 from suture.fits.base import Fit, FitReport, Problem, Side
 
-CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their grouping
 _ROUNDING = 8  #: units in the last place of its mean, below which what a feature varies by is rounding
 _ROOM = 2**25  #: numbers in the rows of one step; of larger rows a step takes fewer samples
 _NOISE = 2**24  #: numbers in all the noise by which ``Narrower`` teaches

@@ -6,8 +6,6 @@ are, then one is recorded as a CUDA graph and replayed; where recording fails al
 so.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -69,7 +67,11 @@ class StaticSteps:
         self.free = list(coordinates.free.values())
         self.device = self.free[0].device
         self.is_cuda = self.device.type == "cuda"
-        self.adam = make_adam(coordinates.groups(rate), capturable=self.is_cuda)
+        groups = coordinates.groups(rate)
+        try:  # steps in one operation, where the device has that; torch lists those devices in no public place
+            self.adam = torch.optim.Adam(groups, betas=BETAS, fused=True, capturable=self.is_cuda)
+        except RuntimeError:
+            self.adam = torch.optim.Adam(groups, betas=BETAS, capturable=self.is_cuda)
         self.sums = [torch.zeros_like(tensor, requires_grad=False) for tensor in self.free]
         self.loss = torch.zeros((), device=self.device)
         self.begun, self.taken = begun, 0
@@ -161,14 +163,6 @@ class StaticSteps:
         with torch.cuda.graph(graph):
             self._step(*self._static)  # type: ignore[arg-type]
         return graph
-
-
-def make_adam(groups: list[dict[str, Any]], capturable: bool) -> torch.optim.Adam:
-    """Return an Adam that takes its step in one operation, where the device has that."""
-    try:
-        return torch.optim.Adam(groups, betas=BETAS, fused=True, capturable=capturable)
-    except RuntimeError:  # torch lists the devices that have it in no public place
-        return torch.optim.Adam(groups, betas=BETAS, capturable=capturable)
 
 
 def in_layout(sent: Tensor) -> Tensor:

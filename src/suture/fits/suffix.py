@@ -16,8 +16,8 @@ from suture.common.processor import half_precision
 from suture.core.fused import Fused
 from suture.core.network.segments import Frozen
 
-ALLOWED = {torch.float32: 1e-3}  #: root mean square by which a fused suffix may be off, if outputs vary by 1
-ALLOWED_HALF = 0.05
+ALLOWED = 1e-3  #: root mean square by which a fused suffix may be off in float32, if outputs vary by 1
+ALLOWED_HALF = 0.05  #: the same in 16 bits
 
 MakeFused = Callable[[torch.dtype], Fused | None]
 """Makes the fused suffix in a floating type, if there is one."""
@@ -38,17 +38,6 @@ class Chosen:
         return isinstance(self.run, Frozen) and not self.run.segments
 
 
-def list_precisions(device: torch.device) -> list[torch.dtype]:
-    """Return the floating types to try on a device, the fastest first."""
-    half = half_precision(device)
-    return [torch.float32] if half is None else [half, torch.float32]
-
-
-def name_dtype(dtype: torch.dtype) -> str:
-    """Return the name of the type, without ``torch.``."""
-    return str(dtype).removeprefix("torch.")
-
-
 def choose_suffix(own: nn.Module, fused: MakeFused | None, probe: Tensor) -> Chosen:
     """Return the cheapest suffix that agrees with the receiver's own on a probe of represented tensors ``(n, …)``."""
     if fused is None:
@@ -57,19 +46,21 @@ def choose_suffix(own: nn.Module, fused: MakeFused | None, probe: Tensor) -> Cho
         wanted = own(probe).float()
         unit = float((wanted - wanted.mean(0)).square().mean().sqrt())
         refused: list[str] = []
-        for dtype in list_precisions(probe.device):
-            made = fused(dtype)
+        for dtype in (half_precision(probe.device), torch.float32):  # the fastest first
+            if dtype is None:
+                continue
+            name, made = str(dtype).removeprefix("torch."), fused(dtype)
             if made is None:
                 return Chosen(own)
             try:
                 off = float((made(probe) - wanted).square().mean().sqrt())
             except Exception as error:  # a user's layer may refuse another memory layout or floating type
-                refused.append(f"does not run in {name_dtype(dtype)} ({first_line(error)})")
+                refused.append(f"does not run in {name} ({first_line(error)})")
                 continue
-            if off <= ALLOWED.get(dtype, ALLOWED_HALF) * unit:
-                return Chosen(made, _explain(refused, name_dtype(dtype)))
+            if off <= (ALLOWED if dtype == torch.float32 else ALLOWED_HALF) * unit:
+                return Chosen(made, _explain(refused, name))
             apart = off / unit if unit else float("inf")
-            refused.append(f"differs in {name_dtype(dtype)} by {apart:.2g} of what the outputs vary by")
+            refused.append(f"differs in {name} by {apart:.2g} of what the outputs vary by")
     return Chosen(own, _explain(refused, "the receiver itself"))
 
 

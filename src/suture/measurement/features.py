@@ -33,11 +33,12 @@ from scipy.special import expit, logit, stdtrit
 from scipy.stats import rankdata
 from torch import Tensor, nn
 
+from suture.common.constants import CHUNK
 from suture.common.errors import DataError, ShapeError
 from suture.common.seeds import undisturbed
 from suture.common.sizes import in_words, physical_memory
 from suture.common.validation import check_kind
-from suture.core.activations.cache import CHUNK, Activations
+from suture.core.activations.cache import Activations
 from suture.core.folding import read_feature_map
 from suture.core.network.network import Network
 from suture.core.stitched import Stitched, match_dtype

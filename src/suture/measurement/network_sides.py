@@ -13,11 +13,10 @@ from suture.core.activations.cache import Activations, Need
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
 from suture.core.stitched import check_devices, check_tokens
-from suture.core.stitches.pooled_linear import pick_token
+from suture.core.stitches.pooled_linear import pick_token, pool_positions
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import positions
-from suture.measurement.scores.in_distribution import pool
 from suture.measurement.sides import (
     Ignored,
     NamedLayers,
@@ -204,7 +203,7 @@ def _take_counted(x: Tensor, counted: Tensor | None, samples_as: SamplesAs) -> T
     if samples_as == "flattened":
         mean = (x * there[..., None]).sum(0, dtype=torch.float64) / there.sum(0).clamp(min=1)[:, None]
         return torch.where(there[..., None], x, mean.to(x.dtype))
-    return pool(x.to(torch.promote_types(x.dtype, torch.float32)), there)
+    return pool_positions(x.to(torch.promote_types(x.dtype, torch.float32)), "mean", there)
 
 
 def _name(network: Network, cut: Cut) -> str:

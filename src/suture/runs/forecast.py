@@ -20,19 +20,20 @@ from statistics import fmean
 import torch
 from torch import nn
 
+from suture.common.constants import CHUNK
 from suture.common.devices import free_memory
 from suture.common.errors import DataError, DeviceError, RunnerError, StoreError
 from suture.common.mapped import LARGE, is_mapped
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
-from suture.core.activations.cache import CHUNK, PART, rows_at_once
+from suture.core.activations.cache import PART, rows_at_once
 from suture.core.activations.disk_cache import disk_budget
 from suture.core.network.network import Network
 from suture.core.stitches import Layers, Probe, Stitch
 from suture.core.stitches.base import Shape, width
 from suture.data import Samples
 from suture.fits import Converged, Fit, Logistic, Narrower, Quick
-from suture.measurement.scores.pooled import CHUNK as SUMMARISED
+from suture.measurement.scores.pooled import SUMMARISED
 from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial
 from suture.runs.store.store import TRIALS, Store

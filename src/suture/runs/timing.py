@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from suture.common.errors import SutureError
+from suture.common.processor import half_precision
 from suture.common.seeds import undisturbed
 from suture.core.fused import fuse_suffix
 from suture.core.network.network import Network
@@ -23,7 +24,6 @@ from suture.fits import Converged, Quick
 from suture.fits.averaged import FIRST, GLANCE
 from suture.fits.base import run_suffix
 from suture.fits.steps import in_layout
-from suture.fits.suffix import list_precisions
 from suture.measurement.trials.trial import Trial
 
 SEAMS = 4  #: that are timed, spread over the cost of a step
@@ -109,7 +109,7 @@ def _time_step(trial: Trial) -> float:
     suffix: nn.Module = receiver.after(cut)
     if inputs is None:
         # On random activations the fast types may disagree where they do not on real ones, so the fastest is taken.
-        suffix = fuse_suffix(receiver, cut, list_precisions(device)[0]) or suffix
+        suffix = fuse_suffix(receiver, cut, half_precision(device) or torch.float32) or suffix
     free = [tensor for tensor in stitch.parameters() if tensor.requires_grad]
 
     moments = [(torch.zeros_like(tensor), torch.zeros_like(tensor)) for tensor in free]

@@ -31,7 +31,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from suture.common.constants import CUTS_VERSION
+from suture.common.constants import CHUNK, CUTS_VERSION
 from suture.common.devices import CPU, free_memory
 from suture.common.errors import FitError
 from suture.common.mapped import pieces, take
@@ -47,7 +47,6 @@ from suture.core.network.segments import Frozen
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 
-CHUNK = 256  #: samples per forward pass, at most; fixed, since the bits of a result may depend on it
 PASS = 2**28  #: bytes of the widest tensor of a pass; with 256 images ResNet-50 has as many on CIFAR-10
 PART = 2**27  #: bytes of outputs that are scored at once, or those of a single pass
 PAGE = 4096  #: bytes; what is smaller is not worth a file
@@ -416,7 +415,13 @@ class _FusedPart:
         inputs = x if self.part.prepare is not None else inputs
         x = self._channels_last(x)
         for i, (own, fused) in enumerate(zip(self.part.segments, self.segments, strict=True)):
-            out = None if fused is None else self._try(fused, x)
+            out: Tensor | None = None
+            if fused is not None:
+                try:
+                    out = fused(x)
+                except Exception as error:  # a view in its body, perhaps, that channels which lie last do not allow
+                    if "memory" in str(error).lower():
+                        raise
             if not self.is_compared or out is None:
                 exact = own(_lay_out(x), inputs)
                 if out is None or not self._agree(out, exact):
@@ -428,16 +433,6 @@ class _FusedPart:
     @staticmethod
     def _channels_last(x: Tensor) -> Tensor:
         return _lay_out(x.movedim(1, -1)).movedim(-1, 1) if x.ndim == 4 else _lay_out(x)
-
-    @staticmethod
-    def _try(fused: Fused, x: Tensor) -> Tensor | None:
-        try:
-            out: Tensor = fused(x)
-        except Exception as error:  # a view in its body, perhaps, that channels which lie last do not allow
-            if "memory" in str(error).lower():
-                raise
-            return None
-        return out
 
     @staticmethod
     def _agree(out: Tensor, exact: Tensor) -> bool:

@@ -8,8 +8,8 @@ outputs for real images are compared.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,6 @@ _REMEDY = (
     "a batch, nothing taken over a batch"
 )
 
-Function = Callable[[Tensor], Tensor]
 Counted = Counter[Hashable]
 
 
@@ -48,17 +47,23 @@ def check_sizes(model: nn.Module, cut: nn.Module, probe: Tensor, name: str) -> N
     sizes = {len(probe), *LOOKED[1:]}  # of one image the outputs were compared before
     if own is not None:
         sizes.add(min(MANY, max(LOOKED[-1], COMPUTED // probe[0].numel())))
-    check_batches(model, lambda x: cast(Tensor, cut(x, x)), batch, sorted(sizes), name)
+    check_batches(model, cut, batch, sizes, name)
 
 
-def check_batches(model: Function, cut: Function, images: Tensor, sizes: Sequence[int], name: str) -> None:
-    """Raise ``NetworkError`` unless a model and its segments give one row for an image, the same among any others."""
-    sizes = sorted({min(size, len(images)) for size in sizes})
+def check_batches(model: nn.Module, cut: nn.Module, prepared: Tensor, sizes: Iterable[int], name: str) -> None:
+    """Raise ``NetworkError`` unless a model and its segments give one row for an image, the same among any others.
+
+    ``cut`` is called as by ``check_sizes``, and ``prepared`` are inputs of the model.
+    """
+    runs: list[tuple[Callable[[Tensor], Tensor], str]] = [
+        (model, name),
+        (lambda x: cut(x, x), f"{name}, cut in segments,"),
+    ]
     wanted = None
-    for size in sizes:
-        for run, whose in ((model, name), (cut, f"{name}, cut in segments,")):
+    for size in sorted({min(size, len(prepared)) for size in sizes}):
+        for run, whose in runs:
             try:
-                out = run(images[:size].clone())
+                out = run(prepared[:size].clone())
             except Exception as error:
                 raise NetworkError(f"{whose} does not run on {size} images: {error}; {_REMEDY}") from error
             check_rows(out, size, whose)

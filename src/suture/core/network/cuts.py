@@ -143,9 +143,7 @@ def shared_cuts(a: Cuts, b: Cuts) -> tuple[str, ...]:
     return names
 
 
-def measure_cuts(
-    traced: Traced, model: nn.Module, probe: Tensor, name: str, tokens: Layout | None = None
-) -> tuple[Cuts, int]:
+def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str, tokens: Layout | None) -> tuple[Cuts, int]:
     """Run one image through the segments and note shape, parameters and FLOPs at every cut; also the number of outputs.
 
     ``tokens`` is the layout that the user gave. Raises ``NetworkError`` naming the first cut where the activations are

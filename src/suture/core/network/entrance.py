@@ -102,7 +102,7 @@ def is_of_transformers(module: nn.Module) -> bool:
     return library is not None and isinstance(module, library.PreTrainedModel)
 
 
-def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str, is_made: bool = False) -> nn.Module:
+def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str, is_made: bool) -> nn.Module:
     """Return a model of transformers, or of several inputs, behind an entrance that knows these; any other as it is.
 
     The caches of one of transformers are turned off. With ``is_made`` a preprocessing of the user's makes its input of
@@ -130,18 +130,13 @@ def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str, is_
             f"{name} takes {own}, and the example has {given}; give it samples "
             f"of that kind, or the part of the model that reads these{remedy}"
         )
-    for module in model.modules():
-        if is_of_transformers(module):
-            _quieten(module.config)
+    for own_config in (module.config for module in model.modules() if is_of_transformers(module)):
+        for setting, value in _QUIET.items():
+            if getattr(own_config, setting, value) != value:
+                setattr(own_config, setting, value)
     config: Any = core.config
     padding = getattr(config.get_text_config(), "pad_token_id", None)
     return Entrance(model, wanted, inputs=inputs, padding=padding or 0)
-
-
-def _quieten(config: Any) -> None:
-    for setting, value in _QUIET.items():
-        if getattr(config, setting, value) != value:
-            setattr(config, setting, value)
 
 
 def name_output(

@@ -31,6 +31,10 @@ ENTERS, LEAVES = "enters its own layout", "leaves its own layout"  #: marks of s
 
 _SEQUENCE: tuple[Step, Step] = ("unsqueeze", 2), ("squeeze", 2)
 _FEATURES_LAST: tuple[Step, Step] = ("permute", 0, 3, 1, 2), ("permute", 0, 2, 3, 1)
+_WAYS: dict[tuple[int, ...], tuple[Step, Step]] = {
+    (3, 1): _SEQUENCE,
+    (4, 3): _FEATURES_LAST,
+}  #: by the number of dimensions, and the one that holds features
 
 KERNELS = ("convolution", "batch_norm", "group_norm", "instance_norm", "pool", "upsample")
 _PRODUCTS = ("mm", "addmm", "linear")
@@ -204,13 +208,7 @@ def reads_inputs(body: nn.Module) -> bool:
     return len(list(takewhile(lambda node: node.op == "placeholder", nodes))) > 1
 
 
-def call_body(body: nn.Module, x: Tensor, inputs: Tensor | None) -> Tensor:
-    """Call the layers between two cuts, with the inputs of the samples if they read them."""
-    out: Tensor = body(x, inputs) if reads_inputs(body) else body(x)
-    return out
-
-
-def features_at(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], int]]:
+def _features_between(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], int]]:
     """Return, for every tensor between consecutive bodies, the dimensions that hold features, and how many it has.
 
     Raises ``GraphError`` if no tensor passes.
@@ -221,7 +219,7 @@ def features_at(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], 
         with _Watch(dimensions):
             dimensions.of(x)
             for body in bodies:
-                x = call_body(body, x.clone(), inputs)
+                x = body(x.clone(), inputs) if reads_inputs(body) else body(x.clone())
                 if not isinstance(x, Tensor):
                     raise GraphError(f"it is a {type(x).__name__}, not one tensor")
                 passing.append(x)
@@ -237,16 +235,13 @@ def bring_to_shape(bodies: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:
 
     ``x`` is an input of at least two images. Raises ``GraphError`` if a volume ``(C, D, H, W)`` passes.
     """
-    ways = [_find_steps(features, dims) for features, dims in features_at(bodies, x)]
+    ways: list[tuple[Step, Step] | None] = []  # to a map and back; none where the shape already tells the features
+    for features, dims in _features_between(bodies, x):
+        if features == {1} and dims > 4:
+            raise GraphError("it is a volume, for which there are no stitches; they join maps, tokens and vectors")
+        ways.append(_WAYS.get((dims, *features)))
     enters, leaves = [None, *(way and way[1] for way in ways)], [*(way and way[0] for way in ways), None]
     return [_add_steps(body, enter, leave) for body, enter, leave in zip(bodies, enters, leaves, strict=True)]
-
-
-def _find_steps(features: set[int], dims: int) -> tuple[Step, Step] | None:
-    """Return the steps from such a tensor to a map and back; ``None`` if its shape already tells the features."""
-    if features == {1} and dims > 4:
-        raise GraphError("it is a volume, for which there are no stitches; they join maps, tokens and vectors")
-    return _SEQUENCE if (dims, features) == (3, {1}) else _FEATURES_LAST if (dims, features) == (4, {3}) else None
 
 
 def own_shape(shape: tuple[int, ...], method: str) -> tuple[int, ...]:

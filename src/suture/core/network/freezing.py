@@ -37,6 +37,7 @@ from suture.data.images import BEYOND, are_token_ids
 from suture.data.inputs import Inputs, counted
 
 OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
+_BARE = (bool, int, float, str, type(None))  # the kinds of most attributes, in which nothing else is found
 SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
 
 
@@ -48,7 +49,21 @@ def copy_frozen(model: nn.Module, copy: bool, name: str, device: torch.device | 
     Raises ``NetworkError`` if it holds something that cannot be copied, or modules where PyTorch does not find them, if
     it is TorchScript or compiled, or has parameters without a shape.
     """
-    _check_model(model, name)
+    for path, module in model.named_modules():
+        whose = _place(path, name)
+        if isinstance(module, torch.jit.ScriptModule):
+            raise NetworkError(f"{whose} is TorchScript, which cannot be cut; give the model that it was made of")
+        if type(module).__name__ == "OptimizedModule":  # torch.compile's, whose class is private
+            raise NetworkError(f"{whose} is compiled and cannot be cut; give the model that it was made of (_orig_mod)")
+        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
+            raise NetworkError(f"{whose} has no shape yet: run the model once on a batch before it is made a network")
+    known = set(model.modules())
+    for place, leaf in _plain_attributes(model):
+        if isinstance(leaf, nn.Module) and leaf not in known:
+            raise NetworkError(
+                f"{name} holds a {type(leaf).__name__} in '{place}', where PyTorch does not find it: it stays in "
+                "training mode and is missing from the state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
+            )
     try:
         frozen = copying.deepcopy(model, copy_tensors([model], copy, device))
     except Exception as error:  # a model may hold anything
@@ -93,25 +108,6 @@ def copy_tensors(models: Iterable[nn.Module], copy: bool, device: torch.device |
             data = data.clone() if copy and data.device == tensor.device else data
             memo[id(tensor)] = nn.Parameter(data, requires_grad=False) if isinstance(tensor, nn.Parameter) else data
     return memo
-
-
-def _check_model(model: nn.Module, name: str) -> None:
-    """Refuse models without Python code, without weights, or with modules that evaluation mode does not reach."""
-    for path, module in model.named_modules():
-        whose = _place(path, name)
-        if isinstance(module, torch.jit.ScriptModule):
-            raise NetworkError(f"{whose} is TorchScript, which cannot be cut; give the model that it was made of")
-        if type(module).__name__ == "OptimizedModule":  # torch.compile's, whose class is private
-            raise NetworkError(f"{whose} is compiled and cannot be cut; give the model that it was made of (_orig_mod)")
-        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
-            raise NetworkError(f"{whose} has no shape yet: run the model once on a batch before it is made a network")
-    known = set(model.modules())
-    for place, leaf in _plain_attributes(model):
-        if isinstance(leaf, nn.Module) and leaf not in known:
-            raise NetworkError(
-                f"{name} holds a {type(leaf).__name__} in '{place}', where PyTorch does not find it: it stays in "
-                "training mode and is missing from the state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
-            )
 
 
 def registered_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -182,14 +178,10 @@ def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
     """Yield the plain attributes of a model's modules, except bare values, each with its place in the model."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name not in OWN and not _is_bare(value):
-                yield from ((f"{path}.{name}" if path else name, leaf) for leaf in _leaves(value))
-
-
-def _is_bare(value: object) -> bool:
-    """Return whether this is a number, a name, or a dictionary of hooks without any, as most attributes are."""
-    kind = type(value)
-    return kind in (bool, int, float, str, type(None)) or (kind in (dict, OrderedDict) and not value)
+            kind = type(value)
+            if name in OWN or kind in _BARE or (kind in (dict, OrderedDict) and not value):  # as hooks without any
+                continue
+            yield from ((f"{path}.{name}" if path else name, leaf) for leaf in _leaves(value))
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -357,8 +349,12 @@ def _used_by(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
         case functools.partial():
             yield from (("an argument", value) for value in (*function.args, *function.keywords.values()))
             yield from _used_by(function.func)
-        case FunctionType():
-            yield from ((f"'{name}'", value) for name, value in _variables(function).items())
+        case FunctionType():  # its closure, and the globals that it reads
+            cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            space = function.__globals__
+            read = {name: space[name] for name in sorted(globals_of(function.__code__)) if name in space}
+            read |= {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
+            yield from ((f"'{name}'", value) for name, value in read.items())
         case MethodType():
             yield from _used_by(function.__func__)
         case nn.Module():
@@ -366,14 +362,6 @@ def _used_by(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
         case _:
             kept = getattr(function, "__dict__", {})
             yield from ((f"'{name}'", leaf) for name, value in kept.items() for leaf in tree_leaves(value))
-
-
-def _variables(function: FunctionType) -> dict[str, object]:
-    """Return the closure of a function, and the globals that it reads, by name."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    space = function.__globals__
-    read = {name: space[name] for name in sorted(globals_of(function.__code__)) if name in space}
-    return read | {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
 
 
 def _trains(value: object, known: Collection[nn.Module]) -> bool:
@@ -403,7 +391,7 @@ def check_model(model: object) -> None:
     raise NetworkError(f"the model is a {type(model).__name__}; {remedy}")
 
 
-def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
+def make_probes(example: Tensor, inputs: Inputs) -> Tensor:
     """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted.
 
     If all positions of sequences with a mask count, a few are masked, because models compute with no mask if they can.
@@ -437,16 +425,21 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str, before:
     before and after a trial, which is rarely.
     """
     batches = [probes[2], *([] if before is not None else [probes[0]]), probes[0], probes[1], probes[2][2:]]
+    outputs: list[Tensor] = []
     states: list[object] = []  # of the generators after each run, which stay if nothing is drawn
     try:
-        three, *others = (_run_and_note(model, batch, states) for batch in batches)
+        for batch in batches:
+            outputs.append(model(batch.clone()))
+            of_numpy = [np.asarray(part).tolist() for part in np.random.get_state()]  # noqa: NPY002  # a model's source
+            states.append((torch.get_rng_state().tolist(), random.getstate(), of_numpy))
     except Exception as error:
         shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
         what = f"sequences of {shape[-1]} token ids" if is_text else f"inputs of shape {shape}"
         resized = "" if is_text else "; if it takes other ones, give preprocess=Preprocess(size=…, channels=…)"
         raise NetworkError(f"{name} does not run on {what}: {error}{resized}") from error
-    for out, batch in zip((three, *others), batches, strict=True):
+    for out, batch in zip(outputs, batches, strict=True):
         _check_rows(out, len(batch), name)
+    three, *others = outputs
     again, one, two, third = others if before is None else (before, *others)
     if not have_same_bits(one, again) or any(state != states[0] for state in states):
         raise _random(name)
@@ -474,13 +467,6 @@ def _random(name: str) -> NetworkError:
         f"{name} is random in evaluation mode: the same images gave two outputs, because its forward pass draws "
         "numbers or changes something that it reads, such as a counter; leave that out in evaluation mode"
     )
-
-
-def _run_and_note(model: nn.Module, batch: Tensor, states: list[object]) -> Tensor:
-    out: Tensor = model(batch.clone())
-    of_numpy = [np.asarray(part).tolist() for part in np.random.get_state()]  # noqa: NPY002  # which a model may draw from
-    states.append((torch.get_rng_state().tolist(), random.getstate(), of_numpy))
-    return out
 
 
 def are_probabilities(outputs: Tensor) -> bool:
@@ -522,6 +508,5 @@ def check_weights(model: nn.Module, name: str) -> None:
         if tensor.is_meta:
             raise NetworkError(f"{key} of {name} is on the meta device, without values; load the weights first")
         if tensor.is_floating_point() and not (tensor.isfinite() | (tensor.isneginf() & (key in masks))).all():
-            module, _, kind = key.rpartition(".")
-            whose = f"module '{module}' in {name}" if module else name
-            raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")
+            path, _, kind = key.rpartition(".")
+            raise NetworkError(f"the {kind} of {_place(path, name)} is not finite; train or load it again")

@@ -23,13 +23,11 @@ from suture.common.hashing import identity, settings
 from suture.common.html import escape
 from suture.common.mapped import empty, fill
 from suture.common.seeds import digest, undisturbed
-from suture.common.validation import check_name
-from suture.common.warning import warn
+from suture.common.validation import check_visible_name
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.cuts import Cut, measure_cuts
 from suture.core.network.entrance import (
-    POSITIONS,
     Entrance,
     count_rows,
     entrance_of,
@@ -121,7 +119,7 @@ class Network:
         check_model(model)
         self.tokens = check_layout(tokens)
         self.tokenizer = _name_tokenizer(tokenizer)
-        self.name = check_name("name=", name or type(entrance_of(model).model).__name__, NetworkError)
+        self.name = check_visible_name("name=", name or type(entrance_of(model).model).__name__, NetworkError)
         self.source: str | None = None  #: the model string that it was made of, if it was
         self.is_from_library = False  #: whether its factory is a library's, which has no trained weights
         self.constants = (constants,) if isinstance(constants, str) else tuple(constants)
@@ -141,7 +139,9 @@ class Network:
             self._model = copy_frozen(model, copy, self.name, CPU if copy else None)
             self._check_constants()
             self._model = name_input(self._model, self.example, self.inputs, self.name, is_made=preprocess is not None)
-            self.preprocess = _freeze_preprocess(preprocess, self.name)
+            self.preprocess: Preprocessing = preprocess if preprocess is not None else Preprocess()
+            if isinstance(preprocess, nn.Module):
+                self.preprocess = copy_frozen(preprocess, True, f"the preprocessing of {self.name}", CPU)
             self._find_cuts(output, joined)
             if isinstance(self._model, Entrance) and not isinstance(model, Entrance):  # whose names are those within it
                 self.constants = tuple(f"model.{name}" for name in self.constants)
@@ -159,7 +159,11 @@ class Network:
             self._model, first = name_output(self._model, probes[0], output, self.name)
             with undo_writes(self._model) as noted:  # as what a model remembers of a run
                 answers = check_outputs(self._model, probes, self.name, first)
-            answers = self._heed_padding(joined, probes, answers)
+            if counted(joined, self.inputs) is not None and entrance_of(self._model).masks:
+                prepared = self._prepared(joined)
+                placed = place_tokens(self._model, prepared, self.inputs, self.name)
+                if placed is not self._model:
+                    self._model, answers = placed, check_outputs(placed, probes, self.name)
             self._answers = fill(empty(answers[2].shape, answers[2].dtype), [answers[2]])  # a file, if they are large
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
@@ -174,26 +178,6 @@ class Network:
                 check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name, self.tokens)
         self._scratch = frozenset(written | noted)
-
-    def _heed_padding(self, joined: Tensor, probes: list[Tensor], answers: list[Tensor]) -> list[Tensor]:
-        """Prove on an example that padding makes no difference, with derived positions if it needs these.
-
-        Returns the answers to the probes, which are others with these positions.
-        """
-        if counted(joined, self.inputs) is None or not entrance_of(self._model).masks:
-            return answers
-        prepared = _prepared(self._prepare, joined, self)
-        before = self._model
-        self._model, why = place_tokens(before, prepared, self.inputs)
-        if why:
-            raise NetworkError(f"the example has padded sequences, and {self.name} {why}; {remedy_of(why)}")
-        if self._model is not before:
-            answers = check_outputs(self._model, probes, self.name)
-            warn(
-                f"{self.name} counts positions from the padding on the left of its example; it is given {POSITIONS} "
-                "that begin where the mask does"
-            )
-        return answers
 
     def _check_constants(self) -> None:
         """Raise ``NetworkError`` for the name of a constant that no tensor and no plain number has."""
@@ -212,18 +196,30 @@ class Network:
         """Make inputs of the model with batch sizes 1, 2 and 3 of the example."""
         self._prepare = Prepare(self.preprocess)
         images = [self.example[:n] for n in (1, 2, 3)]
-        first = _prepared(self._prepare, images[0], self)
+        first = self._prepared(images[0])
         self._prepare = Prepare(self.preprocess, find_dtype(self._model, first))
         self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
-        probes = [_prepared(self._prepare, batch, self) for batch in images]
+        probes = [self._prepared(batch) for batch in images]
         self.input_dtype = probes[0].dtype  #: of what the preprocessing gives the model
-        if not have_same_bits(probes[2], _prepared(self._prepare, images[2], self)):
+        if not have_same_bits(probes[2], self._prepared(images[2])):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
-        alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
+        alone = torch.cat([self._prepared(images[2][i : i + 1]) for i in range(3)])
         if not are_close(alone, probes[2], 1e-4):
             raise DataError(f"the preprocessing of {self.name} makes an image depend on the others in its batch")
         self._seen = probes[2]
         return probes
+
+    def _prepared(self, images: Tensor) -> Tensor:
+        """Return the model's input for raw images. Raises ``DataError`` if the preprocessing gives no such tensor."""
+        try:
+            prepared: Tensor = self._prepare(images.to(self.device))
+        except Exception as error:
+            raise DataError(
+                f"the preprocessing of {self.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
+            ) from error
+        if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
+            raise DataError(f"the preprocessing of {self.name} must give one tensor with a row for each image")
+        return prepared
 
     @property
     def output(self) -> str | int | None:
@@ -341,7 +337,7 @@ class Network:
         """
         remedy = "make the network again, and bind what the function reads: lambda x, mean=mean: x - mean"
         with undisturbed(threads=None), torch.no_grad():
-            prepared = _prepared(self._prepare, self.example, self)
+            prepared = self._prepared(self.example)
             answers = self(self.example) if self._has_functions else self._answers
         exact = 4 * torch.finfo(prepared.dtype).eps if prepared.is_floating_point() else 0.0
         if not are_close(prepared, self._seen, max(1e-5, exact)):
@@ -380,7 +376,7 @@ class Network:
         self.check_images(samples.extremes, samples.name)
         if samples.counted is not None and samples.fingerprint not in self._unpadded:
             with undisturbed(threads=None), undo_writes(self._model):
-                rows = _prepared(self._prepare, pick_padded(samples.images, samples.counted), self)
+                rows = self._prepared(pick_padded(samples.images, samples.counted))
                 if why := find_harm(self._model, rows, self.inputs):
                     raise DataError(
                         f"sequences of {samples.name} are padded, and {self.name} {why}; "
@@ -397,7 +393,7 @@ class Network:
         if are_token_ids(images) != are_token_ids(self.example):
             given, wanted = ("token ids", "images") if are_token_ids(images) else ("images", "token ids")
             raise DataError(f"{name} has {given}, and {self.name} was made with an example of {wanted}")
-        prepared = _prepared(self._prepare, images[:1], self)
+        prepared = self._prepared(images[:1])
         shape = prepared.shape[1:]
         if prepared.dtype != self.input_dtype:
             raise DataError(
@@ -435,9 +431,9 @@ class Network:
         if self._is_looked_at:
             return
         sizes = [min(size, rows + 1) for size in LOOKED]
-        prepared = _prepared(self._prepare, images[: sizes[-1]], self)
+        prepared = self._prepared(images[: sizes[-1]])
         with undo_writes(self._model):
-            check_batches(self._model, self._run_prepared, prepared, sizes, self.name)
+            check_batches(self._model, Frozen(self._traced.segments), prepared, sizes, self.name)
         self._is_looked_at = True
 
     def part(self, start: int, end: int) -> Frozen:
@@ -477,12 +473,7 @@ class Network:
         """Return the inputs that the layers after this cut read beside the tensor; ``None`` if they read none."""
         if not start or not any(segment.reads_inputs for segment in self._traced.segments[start:]):
             return None
-        return _prepared(self._prepare, images, self)
-
-    def _run_prepared(self, x: Tensor) -> Tensor:
-        """Map preprocessed inputs to the output."""
-        out: Tensor = Frozen(self._traced.segments)(x, x)
-        return out
+        return self._prepared(images)
 
     def whole(self) -> Frozen:
         """Return the whole network: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
@@ -577,7 +568,7 @@ def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
     """Return a moved network's inputs and outputs for the example, after checking that the move did not change them."""
     name, device, example = own.name, moved.device, own.example
     try:
-        inputs = _prepared(moved._prepare, example, moved)
+        inputs = moved._prepared(example)
         outputs, *again = (moved(example) for _ in range(_RUNS))
     except (DataError, RuntimeError) as error:
         raise NetworkError(
@@ -610,12 +601,6 @@ def _check_expected(expected: float | Mapping[str, float] | None) -> float | Map
     return expected
 
 
-def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
-    if isinstance(preprocess, nn.Module):
-        return copy_frozen(preprocess, True, f"the preprocessing of {name}", CPU)
-    return preprocess if preprocess is not None else Preprocess()
-
-
 def _name_tokenizer(tokenizer: Any) -> str | None:
     """Return the name of a tokeniser; for a tokeniser itself, a hash of its tokens."""
     if tokenizer is None or isinstance(tokenizer, str):
@@ -623,15 +608,3 @@ def _name_tokenizer(tokenizer: Any) -> str | None:
     if not hasattr(tokenizer, "get_vocab"):
         raise NetworkError(f"tokenizer= is a {type(tokenizer).__name__}; give one of transformers, or its name")
     return digest(sorted(tokenizer.get_vocab().items()))[:12]
-
-
-def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
-    try:
-        prepared: Tensor = prepare(images.to(network.device))
-    except Exception as error:
-        raise DataError(
-            f"the preprocessing of {network.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
-        ) from error
-    if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
-        raise DataError(f"the preprocessing of {network.name} must give one tensor with a row for each image")
-    return prepared

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from suture.core.network.entrance import Entrance
+from suture.common.errors import NetworkError
+from suture.common.warning import warn
+from suture.core.network.entrance import POSITIONS, Entrance
 from suture.core.network.segments import are_close, find_rounding
 from suture.data.inputs import Inputs, counted
 
@@ -21,18 +23,24 @@ TRIED = 3  #: sequences that are compared: the shortest, the longest padded one,
 Run = Callable[[Tensor], Tensor]
 
 
-def place_tokens(model: nn.Module, joined: Tensor, inputs: Inputs) -> tuple[nn.Module, str]:
-    """Return a model to which padding makes no difference, by its own or by positions; and if there is none, why.
+def place_tokens(model: nn.Module, joined: Tensor, inputs: Inputs, name: str) -> nn.Module:
+    """Return a model to which the padding of its example makes no difference: itself, or with positions and a warning.
 
-    ``joined`` are prepared sequences ``(n, columns, T)``.
+    ``joined`` are prepared sequences ``(n, columns, T)``. Raises ``NetworkError`` with the reason if there is none.
     """
     rows = pick_padded(joined, counted(joined, inputs))
     why = find_harm(model, rows, inputs)
-    if why and isinstance(model, Entrance) and model.may_place:
+    if not why:
+        return model
+    if isinstance(model, Entrance) and model.may_place:
         placed = model.around(model.model, places=True)
         if not find_harm(placed, rows, inputs, model):
-            return placed, ""
-    return model, why
+            warn(
+                f"{name} counts positions from the padding on the left of its example; it is given {POSITIONS} that "
+                "begin where the mask does"
+            )
+            return placed
+    raise NetworkError(f"the example has padded sequences, and {name} {why}; {remedy_of(why)}")
 
 
 def pick_padded(joined: Tensor, there: Tensor | None) -> Tensor:

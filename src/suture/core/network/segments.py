@@ -496,21 +496,18 @@ def _protect(bodies: Sequence[nn.Module], x: Tensor) -> tuple[tuple[Segment, ...
     batch, inputs, mode = len(x), x, mode_for(module for body in bodies for module in body.modules())
     for body in bodies:
         if segments or not are_token_ids(x):
-            _check_passes(x, batch, "it" if segments else "its input")
+            it = "it" if segments else "its input"
+            if not isinstance(x, Tensor):
+                raise GraphError(f"{it} is a {type(x).__name__}, not one tensor")
+            if not x.is_floating_point():
+                raise GraphError(f"{it} does not hold floating-point numbers")
+            if x.ndim < 1 or len(x) != batch:
+                raise GraphError(f"{it}, of shape {tuple(x.shape)}, has another first dimension than the batch")
         own, *others = [_writes(body, layout, inputs[:1], mode) for layout in _vary_layout(x[:1])]
         dtype = x.dtype if segments else None
         segments.append(Segment(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
         x = _run_one(segments[-1], x, inputs)
     return tuple(segments), x
-
-
-def _check_passes(x: object, batch: int, it: str) -> None:
-    if not isinstance(x, Tensor):
-        raise GraphError(f"{it} is a {type(x).__name__}, not one tensor")
-    if not x.is_floating_point():
-        raise GraphError(f"{it} does not hold floating-point numbers")
-    if x.ndim < 1 or len(x) != batch:
-        raise GraphError(f"{it}, of shape {tuple(x.shape)}, has another first dimension than the batch")
 
 
 def _vary_layout(x: Tensor) -> Iterator[Tensor]:

@@ -13,7 +13,6 @@ import io
 import logging
 import re
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
@@ -66,14 +65,15 @@ def trace(
     """
     entrance = entrance_of(model)
     model = entrance.model
-    backends: list[tuple[str, Callable[[], _Candidates]]] = (
-        [("stages", lambda: _by_stages(model, stages))]
-        if stages is not None
-        else [
-            *(("torch.fx", functools.partial(_by_fx, entrance, probes, tracer)) for tracer in _tracers(model)),
-            ("torch.export", lambda: _by_export(entrance, probes)),
-        ]
-    )
+    backends: list[tuple[str, Callable[[], _Candidates]]]
+    if stages is not None:
+        backends = [("stages", lambda: _by_stages(model, stages))]
+    else:
+        tracers = [_Tracer()]
+        if any(map(is_encoder, model.modules())):  # torch's own; the finest way comes first
+            tracers += [_Tracer(buffers=True), _Tracer(inside=False)]
+        backends = [("torch.fx", functools.partial(_by_fx, entrance, probes, tracer)) for tracer in tracers]
+        backends.append(("torch.export", lambda: _by_export(entrance, probes)))
     refused: dict[str, str] = {}
     for backend, candidates in backends:
         try:
@@ -101,7 +101,9 @@ def _warn_of_lost(model: nn.Module, traced: Traced) -> None:
     """Warn of cuts that are lost to autocast, or to an encoder that packs padded sequences into nested tensors."""
     names = {name for names in traced.names for name in names}
     bodies = [segment.body for segment in traced.segments if isinstance(segment.body, fx.GraphModule)]
-    if any(_casts(node) for body in bodies for node in body.graph.nodes):
+    # one node stands for all that torch.export found inside autocast; its third argument says whether that is enabled
+    regions = [node for body in bodies for node in body.graph.nodes if operation(node) == "wrap_with_autocast"]
+    if any(node.args[2] is True for node in regions):
         warn(
             f"no cut lies where the forward pass of {type(model).__name__} is inside torch.autocast; for cuts there, "
             "take autocast out of it, and give the model in float32 or in the type that it computes in"
@@ -114,11 +116,6 @@ def _warn_of_lost(model: nn.Module, traced: Traced) -> None:
                 f"sequences into nested tensors; for cuts there, set model.{path}.use_nested_tensor = False "
                 "first"
             )
-
-
-def _casts(node: fx.Node) -> bool:
-    """Return whether a node stands for all that ``torch.export`` found inside autocast, where that is enabled."""
-    return operation(node) == "wrap_with_autocast" and node.args[2] is True
 
 
 @contextlib.contextmanager
@@ -220,36 +217,34 @@ class _Tracer(fx.Tracer):
         return out
 
 
-def _tracers(model: nn.Module) -> Iterator[_Tracer]:
-    """Yield the ways to trace a model, the finest first; there is only one unless it has torch's own encoders."""
-    yield _Tracer()
-    if any(map(is_encoder, model.modules())):
-        yield _Tracer(buffers=True)
-        yield _Tracer(inside=False)
-
-
 def _by_fx(entrance: Entrance, probes: Sequence[Tensor], tracer: _Tracer) -> _Candidates:
     graph = tracer.trace(entrance)
     module = fx.GraphModule(entrance, graph)
     copies = dict(zip(graph.nodes, module.graph.nodes, strict=True))
     returned = {copies[node]: paths for node, paths in tracer.returned_by.items()}
-    scopes = {copies[node]: _innermost(node.meta.get("nn_module_stack")) for node in graph.nodes}
+    scopes: dict[fx.Node, str] = {}  # the module that each was computed in: the last of its stack
+    for node in graph.nodes:
+        calls = node.meta.get("nn_module_stack") or {}
+        paths = [value[0] if isinstance(value, tuple) else key for key, value in calls.items()]
+        scopes[copies[node]] = _user_path(paths[-1]) if paths else ""
+    return _candidates(entrance, module, probes, returned, scopes)
+
+
+def _candidates(
+    entrance: Entrance,
+    module: fx.GraphModule,
+    probes: Sequence[Tensor],
+    returned: Mapping[fx.Node, list[str]],
+    scopes: Mapping[fx.Node, str],
+) -> _Candidates:
+    """Offer the cuts of a traced module; ``returned`` has the modules that give a node, ``scopes`` that around it."""
     names = _name_nodes(module, entrance.model, returned, scopes)
-    return _candidates(CutGraph(module, names, (probes[1], probes[2]), entrance.sides))
+    graph = CutGraph(module, names, (probes[1], probes[2]), entrance.sides)
 
-
-def _candidates(graph: CutGraph) -> _Candidates:
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         return graph.segments([graph.candidates[i] for i in keep])
 
-    names = tuple(tuple(graph.names[node]) for node in graph.candidates)
-    return _Candidates(names, build, graph.dropped)
-
-
-def _innermost(stack: Mapping[str, Any] | None) -> str:
-    """Return the path of the module that a node was computed in: the last key of its stack, without its own."""
-    paths = [value[0] if isinstance(value, tuple) else key for key, value in (stack or OrderedDict()).items()]
-    return _user_path(paths[-1]) if paths else ""
+    return _Candidates(tuple(names[node] for node in graph.candidates), build, graph.dropped)
 
 
 def _user_path(path: str) -> str:
@@ -271,10 +266,13 @@ def _name_nodes(
     modules = {path for path, _ in model.named_modules()}
     names: dict[fx.Node, Names] = {}
     for node in module.graph.nodes:
-        paths = returned.get(node)
-        chosen = (
-            _order_names(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), operation(node)]))]
-        )
+        if node in returned:  # the outermost module that is not a mere container first, then the others from outside in
+            outside_in = returned[node][::-1]
+            plain = (path for path in outside_in if not isinstance(model.get_submodule(path), nn.Sequential))
+            first = next(plain, outside_in[0])
+            chosen = [first, *(path for path in outside_in if path != first)]
+        else:
+            chosen = [".".join(filter(None, [scopes.get(node, ""), operation(node)]))]
         names[node] = tuple(_make_unique(name, used, modules) for name in chosen)
     return names
 
@@ -284,13 +282,6 @@ def _make_unique(name: str, used: set[str], modules: Container[str]) -> str:
     chosen = name if name not in used else next(n for n in numbered if n not in used and n not in modules)
     used.add(chosen)
     return chosen
-
-
-def _order_names(paths: Sequence[str], model: nn.Module) -> list[str]:
-    """Return the outermost module that is not a mere container first, then the others from outside in."""
-    outside_in = list(reversed(paths))
-    first = next((p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0])
-    return [first, *(path for path in outside_in if path != first)]
 
 
 def is_encoder(module: nn.Module) -> TypeGuard[nn.TransformerEncoder]:
@@ -339,8 +330,7 @@ def _by_export(entrance: Entrance, probes: Sequence[Tensor]) -> _Candidates:
     paths = dict(entrance.model.named_modules())
     inside = {node: _calls_around(node, paths) for node in nodes}
     scopes = {node: [*calls.values()][-1] for node, calls in inside.items() if calls}
-    names = _name_nodes(module, entrance.model, _returned_by(nodes, inside), scopes)
-    return _candidates(CutGraph(module, names, (probes[1], probes[2]), entrance.sides))
+    return _candidates(entrance, module, probes, _returned_by(nodes, inside), scopes)
 
 
 def _calls_around(node: fx.Node, paths: Container[str]) -> dict[str, str]:
@@ -386,36 +376,43 @@ def make_portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stag
     Raises ``TracingError`` for anything that is not a stage, and for functions that hold modules or parameters, which a
     copy could not replace.
     """
-    return None if stages is None else [_make_portable(model, stage) for stage in stages]
-
-
-def _make_portable(model: nn.Module, stage: Stage) -> Stage:
-    if isinstance(stage, str):
-        return stage
-    match stage:
-        case (str() as name, MethodStage() | Callable() as function):
-            pass
-        case _:
+    if stages is None:
+        return None
+    portable: list[Stage] = []
+    for stage in stages:
+        match stage:
+            case str() | (str(), MethodStage()):
+                portable.append(stage)
+                continue
+            case (str() as name, Callable() as function):
+                owner = getattr(function, "__self__", None)
+            case _:
+                raise TracingError(
+                    f"stage {stage!r:.80} is neither the path of a module nor a pair of a name and a function of a "
+                    "tensor"
+                )
+        own = next((path for path, module in model.named_modules() if module is owner), None)
+        if own is None and (used := find_trained(function)):
             raise TracingError(
-                f"stage {stage!r:.80} is neither the path of a module nor a pair of a name and a function of a tensor"
+                f"stage '{name}' is a function that holds {used}; make it a method of the model, or give the path of "
+                "a module, so that it can be frozen"
             )
-    if isinstance(function, MethodStage):
-        return stage
-    owner = getattr(function, "__self__", None)
-    for path, module in model.named_modules():
-        if owner is module:
-            return name, MethodStage(path, function.__name__)
-    if used := find_trained(function):
-        raise TracingError(
-            f"stage '{name}' is a function that holds {used}; make it a method of the model, or give the path of a "
-            "module, so that it can be frozen"
-        )
-    return stage
+        portable.append(stage if own is None else (name, MethodStage(own, function.__name__)))
+    return portable
 
 
 def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
     used: set[str] = set()
-    named = [(_make_unique(name, used, ()), body) for name, body in (_stage(model, stage) for stage in stages)]
+    named: list[tuple[str, nn.Module]] = []
+    for stage in stages:
+        if isinstance(stage, str):
+            name, body = stage, _find_module(model, stage)
+        else:
+            name, function = stage
+            if isinstance(function, MethodStage):
+                function = getattr(model.get_submodule(function.path), function.name)
+            body = FunctionStage(function)
+        named.append((_make_unique(name, used, ()), body))
 
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         bounds = [0, *(i + 1 for i in keep), len(named)]
@@ -424,14 +421,9 @@ def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
     return _Candidates(tuple((name,) for name, _ in named[:-1]), build, {})
 
 
-def _stage(model: nn.Module, stage: Stage) -> tuple[str, nn.Module]:
-    if isinstance(stage, tuple):
-        name, function = stage
-        if isinstance(function, MethodStage):
-            function = getattr(model.get_submodule(function.path), function.name)
-        return name, FunctionStage(function)
+def _find_module(model: nn.Module, path: str) -> nn.Module:
     try:
-        return stage, model.get_submodule(stage)
+        return model.get_submodule(path)
     except AttributeError:
-        paths = ", ".join(name for name, _ in model.named_children())
-        raise TracingError(f"no module '{stage}' in {type(model).__name__}; it begins with {paths}") from None
+        begins = ", ".join(name for name, _ in model.named_children())
+        raise TracingError(f"no module '{path}' in {type(model).__name__}; it begins with {begins}") from None

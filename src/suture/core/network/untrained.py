@@ -35,6 +35,7 @@ from suture.core.network.reparametrised import find_computed, find_masks, reset_
 from suture.core.network.segments import have_same_bits
 
 _INTEGER_MARK = 101
+_NAMED = 6  #: tensors that a message names, at most
 
 
 def reset(model: nn.Module, seed: int, constants: Sequence[str] = (), probe: Tensor | None = None) -> tuple[str, ...]:
@@ -208,9 +209,9 @@ def fresh(
     factory: Callable[[], nn.Module],
     like: nn.Module,
     seed: int,
-    constants: Sequence[str] = (),
-    trusted: bool = False,
-    probe: Tensor | None = None,
+    constants: Sequence[str],
+    trusted: bool,
+    probe: Tensor,
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """Build the model by its factory; also give the names of the tensors that are as before, which are constants.
 
@@ -348,6 +349,6 @@ def _advice(model: nn.Module, reached: str, constants: bool) -> str:
     )
 
 
-def _name_some(names: Sequence[str], limit: int = 6) -> str:
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(f"'{name}'" for name in names[:limit]) + rest
+def _name_some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + rest

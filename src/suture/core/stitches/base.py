@@ -18,6 +18,7 @@ from typing import ClassVar, TypeGuard, final
 import torch
 from torch import Tensor, nn
 
+from suture.common.constants import CHUNK
 from suture.common.errors import FitError, ShapeError
 from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
@@ -385,7 +386,7 @@ def unfold_patches(x: Tensor, kernel: int) -> Tensor:
 
 def channel_means(x: Tensor) -> Tensor:
     """Return the mean of every channel of maps ``(n, C, H, W)``, in float64."""
-    parts = torch.split(x, 256)
+    parts = torch.split(x, CHUNK)
     return torch.stack([part.double().mean((2, 3)).sum(0) for part in parts]).sum(0) / len(x)
 
 
@@ -417,12 +418,13 @@ def load_conv(stitch: nn.Module, affine: AffineMap, kernel: tuple[int, int], shi
     out_variance = affine.out_variance.clamp(max=most)
     spread = (variance + before.eps).sqrt()
     out_spread = (out_variance + after.eps).sqrt()
-    _set_norm(before, shift.to(mean.device) + mean, variance, torch.ones_like(spread), torch.zeros_like(spread))
+    set_norm(before, shift.to(mean.device) + mean, variance, torch.ones_like(spread), torch.zeros_like(spread))
     assign(conv, "weight", full * spread[:, None, None])
     middle = weight.sum((2, 3)) @ mean + affine.bias
-    _set_norm(after, torch.zeros_like(middle), out_variance, out_spread, middle)
+    set_norm(after, torch.zeros_like(middle), out_variance, out_spread, middle)
 
 
-def _set_norm(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, scale: Tensor, shift: Tensor) -> None:
+def set_norm(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, scale: Tensor, shift: Tensor) -> None:
+    """Set the running statistics and the parameters of a BatchNorm."""
     for name, value in (("running_mean", mean), ("running_var", variance), ("weight", scale), ("bias", shift)):
         assign(norm, name, value)

@@ -88,8 +88,8 @@ class PerPosition(AffineStitch):
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
         """Return the map of features; rows are pixels, tokens or samples."""
-        rows = features_first if isinstance(stitch, PerPixel) else features_last
-        return [Part(rows, rows, lambda affine: self._load(_core_of(stitch), affine))]
+        rows, core = (features_first, stitch.core) if isinstance(stitch, PerPixel) else (features_last, stitch)
+        return [Part(rows, rows, lambda affine: self._load(core, affine))]
 
     def _joins(self, inputs: int, outputs: int) -> bool:
         return inputs == outputs
@@ -243,7 +243,3 @@ def set_parametrised(layer: Any, weight: Tensor) -> None:
     """Set a parametrised weight to a member of its family."""
     with torch.no_grad():
         layer.weight = weight.to(layer.weight)
-
-
-def _core_of(stitch: nn.Module) -> nn.Module:
-    return stitch.core if isinstance(stitch, PerPixel) else stitch

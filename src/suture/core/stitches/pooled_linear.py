@@ -14,12 +14,12 @@ from typing import ClassVar, Literal, cast, final, get_args
 import torch
 from torch import Tensor, nn
 
+from suture.common.constants import CHUNK
 from suture.common.errors import ShapeError
 from suture.common.hashing import keyed_as
 from suture.core.stitches.base import AffineStitch, Part, Shape, features_last, loader, width
 
 By = Literal["mean", "first", "last"]
-_ROWS = 256  #: samples pooled at once; fixed, as wherever bits may depend on it
 
 
 @keyed_as("PooledLinear")
@@ -107,6 +107,6 @@ def pool_sent(stitch: nn.Module, sent: Tensor, counted: Tensor | None) -> Tensor
     pooling = next((module for module in stitch.modules() if isinstance(module, Pooling)), None)
     if pooling is None:
         return sent
-    masks = repeat(None) if counted is None else counted.split(_ROWS)  # type: ignore[no-untyped-call]
-    parts = zip(sent.split(_ROWS), masks, strict=False)  # type: ignore[no-untyped-call]
+    masks = repeat(None) if counted is None else counted.split(CHUNK)  # type: ignore[no-untyped-call]
+    parts = zip(sent.split(CHUNK), masks, strict=False)  # type: ignore[no-untyped-call]
     return torch.cat([pool_positions(part, pooling.by, there) for part, there in parts])

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit, logit
 
-from suture.measurement.scores.intervals import Estimate, Floats, mean_interval
+from suture.measurement.scores.intervals import Z_95, Estimate, Floats, mean_interval
 
 if TYPE_CHECKING:  # tables read the constants, and need not wait for torch
     from torch import Tensor
@@ -40,20 +40,6 @@ NEIGHBOURS = 10
 APART = 0.75  #: an AUROC beyond which, or below 1 − which, stitched activations are told apart; the text above says why
 MEASURES = ("mahalanobis", "knn")
 _CONSTANT = 1e-6  #: of the largest deviation, below which a feature counts as constant
-_Z = 1.959963984540054
-
-
-def pool(activations: "Tensor", counted: "Tensor | None" = None) -> "Tensor":
-    """Return the features ``(n, features)``: means over the positions of maps ``(n, C, H, W)`` and over tokens.
-
-    Of tokens those that are ``counted``, bool ``(n, T)``.
-    """
-    if counted is not None:
-        there = counted.unsqueeze(2).to(activations.device)
-        return (activations * there).sum(1) / there.sum(1)
-    if activations.ndim == 4:
-        return activations.mean((2, 3))
-    return activations.flatten(1, -2).mean(1) if activations.ndim > 2 else activations
 
 
 def tell_apart(reference: "Tensor", own: "Tensor", stitched: "Tensor") -> dict[str, Estimate]:
@@ -112,7 +98,7 @@ def auroc(own: Floats, stitched: Floats) -> Estimate:
     value, n = float(below.mean()), len(own)
     edge = 1 - mean_interval(np.ones(n), seed=0)[0]
     spread = value * (1 - value)
-    half = _Z * float((below + above).std(ddof=1)) / math.sqrt(n) / spread if spread else 0.0
+    half = Z_95 * float((below + above).std(ddof=1)) / math.sqrt(n) / spread if spread else 0.0
     low, high = expit(logit(value) + np.array([-half, half])).tolist()
     low, high = (min(low, 1 - edge), 1.0) if value > 1 - edge else (low, high)
     low, high = (0.0, max(high, edge)) if value < edge else (low, high)

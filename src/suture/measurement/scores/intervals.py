@@ -61,7 +61,7 @@ from suture.common.errors import DataError, FitError
 Floats = NDArray[np.float64]
 
 _TAIL = 0.025
-_Z = float(ndtri(1 - _TAIL))
+Z_95 = float(ndtri(1 - _TAIL))  #: standard deviations from a normal distribution's mean to the ends of its 95 %
 _RESAMPLES = 1999  # of 2,000 - 1 resamples, the 50th from either end is a bound of 2.5 %
 _BATCH = 2**16  # values drawn at a time: few enough to stay in a processor's cache
 _FEW_OUTCOMES = 10
@@ -159,8 +159,8 @@ def _is_binary(values: Floats) -> bool:
 
 def _wilson(ones: int, n: int) -> tuple[float, float]:
     """Return Wilson's interval (Wilson 1927; Brown, Cai & DasGupta 2001, eq. 4)."""
-    centre = (ones + _Z**2 / 2) / (n + _Z**2)
-    half = _Z / (n + _Z**2) * math.sqrt(ones * (n - ones) / n + _Z**2 / 4)
+    centre = (ones + Z_95**2 / 2) / (n + Z_95**2)
+    half = Z_95 / (n + Z_95**2) * math.sqrt(ones * (n - ones) / n + Z_95**2 / 4)
     return centre - half, centre + half
 
 
@@ -198,7 +198,7 @@ def _tango_accepts(difference: float, only_a: int, only_b: int, n: int) -> bool:
     constant = -only_b * difference * (1 - difference)
     p_only_b = (math.sqrt(max(linear**2 - 8 * n * constant, 0.0)) - linear) / (4 * n)
     variance = n * (2 * p_only_b + difference * (1 - difference))
-    return (only_a - only_b - n * difference) ** 2 <= _Z**2 * variance
+    return (only_a - only_b - n * difference) ** 2 <= Z_95**2 * variance
 
 
 def _multinomial_bootstrap(only_a: int, only_b: int, rest: int) -> tuple[float, float]:
@@ -222,17 +222,13 @@ def _bootstrap(values: Floats, seed: int) -> tuple[float, float, str]:
         return math.nan, math.nan, "none"
     if values.min() == values.max():
         return float(values.mean()), float(values.mean()), "bootstrap"
-    levels = _bca_levels(_acceleration(values, np.ones_like(values)))
-    low, high = np.quantile(_resampled_means(values, seed), levels)
-    return float(low), float(high), "bootstrap"
-
-
-def _resampled_means(values: Floats, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     means = np.empty(_RESAMPLES)
     for batch in np.array_split(means, math.ceil(_RESAMPLES * values.size / _BATCH)):
         batch[:] = values[rng.integers(values.size, size=(batch.size, values.size), dtype=np.int32)].mean(axis=1)
-    return means
+    levels = _bca_levels(_acceleration(values, np.ones_like(values)))
+    low, high = np.quantile(means, levels)
+    return float(low), float(high), "bootstrap"
 
 
 def _acceleration(values: Floats, counts: Floats) -> float:
@@ -247,5 +243,5 @@ def _acceleration(values: Floats, counts: Floats) -> float:
 
 def _bca_levels(acceleration: float) -> Floats:
     """Return the two quantiles of the bootstrap distribution that BCa takes (Efron & Tibshirani 1993, eq. 14.10)."""
-    shifted = acceleration + np.array([-_Z, _Z])
+    shifted = acceleration + np.array([-Z_95, Z_95])
     return np.asarray(ndtr(acceleration + shifted / (1 - acceleration * shifted)), dtype=np.float64)

@@ -38,7 +38,7 @@ from suture.data.tasks import (
 )
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 
-CHUNK = 64  #: samples that are summarised at once, in float64, at most
+SUMMARISED = 64  #: samples that are summarised at once, in float64, at most
 EXACT = 1e-12  #: what rounding adds to a value
 
 
@@ -94,8 +94,8 @@ class Pooled(Score):
 
 
 def _count_at_once(outputs: Tensor) -> int:
-    """Return how many samples are taken at once in float64: ``CHUNK``, or fewer if their outputs are large."""
-    return max(1, min(CHUNK, PART // (8 * max(1, outputs[0].numel())))) if len(outputs) else CHUNK
+    """Return how many samples are taken at once in float64: ``SUMMARISED``, or fewer if their outputs are large."""
+    return max(1, min(SUMMARISED, PART // (8 * max(1, outputs[0].numel())))) if len(outputs) else SUMMARISED
 
 
 def _share(rows: Tensor, weights: Tensor) -> Tensor:
@@ -355,7 +355,7 @@ class Recall(Score):
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return 1 if the nearest is the sample's own, else 0; each is compared where its own mask leaves it."""
-        block = max(CHUNK, PART // (8 * max(1, logits[0].numel())))  # of the receiver's own, in float64
+        block = max(SUMMARISED, PART // (8 * max(1, logits[0].numel())))  # of the receiver's own, in float64
         hits = []
         for chosen in torch.arange(len(logits)).split(_count_at_once(logits)):  # type: ignore[no-untyped-call]
             found = logits[chosen].double().flatten(1)

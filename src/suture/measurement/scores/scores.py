@@ -423,7 +423,10 @@ def compute_values(
         else:
             values = score.settle(torch.cat(rows[score.name]) if len(rows[score.name]) > 1 else rows[score.name][0])
         _check_count(score, values, int(here.sum()))
-        _check_range(score, values, torch.cat(sound)[here])
+        finite = values.isfinite()
+        if lost := int((~finite & torch.cat(sound)[here]).sum()):
+            raise FitError(f"'{score.name}' is not finite for {lost} samples whose outputs are; correct its per_sample")
+        _check_fraction(score, values[finite])
         found[score.name] = values
     return found
 
@@ -454,13 +457,6 @@ def _check_count(score: Score, values: object, count: int) -> None:
     if not isinstance(values, Tensor) or values.shape != (count,):
         got = f"a tensor {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
         raise FitError(f"'{score.name}' gave {got}; it must give a number for each of {count} samples: ({count},)")
-
-
-def _check_range(score: Score, values: Tensor, sound: Tensor) -> None:
-    finite = values.isfinite()
-    if lost := int((~finite & sound).sum()):
-        raise FitError(f"'{score.name}' is not finite for {lost} samples whose outputs are; correct its per_sample")
-    _check_fraction(score, values[finite])
 
 
 def _check_fraction(score: Score, kept: Tensor) -> None:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from suture.common.constants import CHUNK
 from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import keyed_as
 from suture.data import Data, Samples
@@ -29,8 +30,6 @@ from suture.data.changes import Covered, Variant, class_index
 from suture.data.images import as_floats
 from suture.data.tasks import Task
 from suture.measurement.scores.scores import Accuracy, Confusion, Named, NetworkScore, Score
-
-_CHUNK = 256  #: images at once; fixed, because bits depend on it
 
 
 def _of_score(name: str, what: str) -> Any:
@@ -165,7 +164,7 @@ class FGSM(NetworkScore):
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
         """Return 1 if the attack turns a right answer, else 0. Raises ``NetworkError`` if images have no gradient."""
         device = next((p.device for p in network.parameters()), samples.images.device)
-        parts = zip(samples.images.split(_CHUNK), samples.labels.split(_CHUNK), strict=True)  # type: ignore[no-untyped-call]
+        parts = zip(samples.images.split(CHUNK), samples.labels.split(CHUNK), strict=True)  # type: ignore[no-untyped-call]
         return torch.cat([self._turn(network, x.to(device), y.to(device)).cpu() for x, y in parts])
 
     def _turn(self, network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:

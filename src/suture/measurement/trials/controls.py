@@ -44,6 +44,7 @@ from functools import lru_cache
 
 import torch
 
+from suture.common.constants import CHUNK
 from suture.common.errors import DataError, NoClassesError, UntrainedError
 from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.core.network.network import Network
@@ -132,7 +133,7 @@ def _look_alike(network: Network, cut: str, samples: Samples, steps: int) -> Sam
     prefix, made = network.upto(cut), []
     random = generator("identically represented", network.fingerprint, cut, samples.image_fingerprint)
     with undisturbed(), torch.enable_grad():
-        for part in samples.images.split(_CHUNK):  # type: ignore[no-untyped-call]
+        for part in samples.images.split(CHUNK):  # type: ignore[no-untyped-call]
             wanted = prefix(as_floats(part).to(network.device)).detach()
             x = torch.rand(part.shape, generator=random).to(network.device)
             for _ in range(steps):
@@ -142,8 +143,6 @@ def _look_alike(network: Network, cut: str, samples: Samples, steps: int) -> Sam
             made.append(x.detach().cpu() if part.is_floating_point() else (255 * x.detach()).round().byte().cpu())
     return replace(samples, name=f"{samples.name} as {network.name} sees it", images=torch.cat(made))
 
-
-_CHUNK = 256  #: images at once; fixed, because bits depend on it
 
 DEFAULT: tuple[Control, ...] = (
     itself,

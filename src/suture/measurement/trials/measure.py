@@ -4,14 +4,12 @@
 once, kept in a cache), let the fit train the stitch on them, run the stitched network on the score data, and compare
 its scores with those of its parents. Networks are frozen throughout, and their bits are compared before and after.
 
-Many images are scored through the receiver's fused suffix (``suture.core.fused``), without changing a prediction.
-Outputs in bfloat16 are off by a few thousandths, which turns the prediction of images that two classes nearly share.
-How far the difference between two outputs of one image is off is measured on the first ``CHUNK`` images against the
-eager suffix. Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then
-computed by the fused suffix in float32 and, if that too leaves it in doubt, by the eager one: so the largest output
-is the right one. A precision in which too many images are that close is not used, and few images are computed eagerly
-to begin with. A score that needs more than the largest output (``Score.coarse``), such as a loss, gets no lower
-precision than float32.
+Many images are scored through the receiver's fused suffix (``suture.core.fused``), in float32, without changing a
+prediction. Its outputs are off by rounding, which may turn the prediction of an image that two classes nearly share.
+How far the difference between two outputs of one image is off is measured on the first pass against the eager suffix.
+Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then computed by the
+eager one, so the largest output is the right one. A fused suffix that leaves too many images in doubt is not used, and
+few images are computed eagerly to begin with.
 
 Outputs are never held for all samples if they are large: they are computed and scored in parts of at most ``PART``
 bytes (``core.activations.cache``), or of a single pass.
@@ -31,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _LinAlgError as LinAlgError  # type: ignore[attr-defined]
 
+from suture.common.constants import CHUNK
 from suture.common.errors import DeviceError, FitError, ShapeError, may_be_of_machine
 from suture.common.formatting import first_line
 from suture.common.hashing import keyed_as
@@ -38,17 +37,17 @@ from suture.common.mapped import ROWS, empty, fill, pieces, take
 from suture.common.phases import say_phase
 from suture.common.scaling import unit_of
 from suture.common.seeds import derive_seed, digest, drawing, undisturbed
-from suture.core.activations.cache import CHUNK, PART, Activations, is_finite, rows_at_once, run_stepwise
+from suture.core.activations.cache import PART, Activations, is_finite, rows_at_once, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
 from suture.core.network.network import Network, guard_frozen
 from suture.core.network.segments import Frozen
 from suture.core.stitched import Stitched, match_dtype
-from suture.core.stitches.pooled_linear import pool_sent
+from suture.core.stitches.pooled_linear import pool_positions, pool_sent
 from suture.data import Samples
 from suture.data.tasks import Classification
 from suture.fits import FitReport, Problem, Side
 from suture.fits.suffix import MakeFused
-from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
+from suture.measurement.scores.in_distribution import REFERENCE, tell_apart
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.outcomes import CLASSES, Outcomes, steps_from
 from suture.measurement.scores.pooled import default_scores
@@ -199,7 +198,7 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
 
     sent = _read_sent(trial, cache, samples, stitch)
     targets = outputs() if trial.task.copies else samples.paired_labels
-    inputs, counted = trial.receiver.inputs_from(_index(trial), samples.images), _count(trial, samples)
+    inputs, counted = trial.receiver.inputs_after(trial.receiver_cut, samples.images), _count(trial, samples)
     if samples.pairing is not None:
         inputs = None if inputs is None else inputs[samples.pairing]
         counted = None if counted is None else counted & counted[samples.pairing]
@@ -220,10 +219,6 @@ def _read_sent(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
 def _count_at_once(trial: Trial) -> int:
     """Return how many samples pass through both networks and the stitch at once."""
     return min(map(rows_at_once, trial.seam.networks))
-
-
-def _index(trial: Trial) -> int:
-    return trial.receiver.cuts.find(trial.receiver_cut).index
 
 
 def _count(trial: Trial, samples: Samples) -> Tensor | None:
@@ -263,12 +258,12 @@ def run_stitched(
 
     suffix = trial.receiver.after(trial.receiver_cut)
     fused = fused if trial.task == Classification() else None  # what is doubtful is known of classes alone
-    inputs = trial.receiver.inputs_from(_index(trial), trial.score_data.images)
+    inputs = trial.receiver.inputs_after(trial.receiver_cut, trial.score_data.images)
     rows = _count_at_once(trial)
     each = prod(trial.receiver.output_shape) * trial.receiver.dtype.itemsize
     most = max(1, PART // each // rows) * rows
     cheaply = partial(represent, by=cheap)
-    for part in compute_outputs(suffix, fused, represent, len(given), cheaply, inputs, rows, most, notes):
+    for part in compute_outputs(suffix, fused, represent, len(given), notes, cheaply, inputs, rows, most):
         if not is_finite(part):
             raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
         yield part
@@ -279,17 +274,17 @@ def compute_outputs(
     fused: MakeFused | None,
     represent: Represent,
     count: int,
+    notes: list[str],
     cheaply: Represent | None = None,
     inputs: Tensor | None = None,
     rows: int = CHUNK,
     most: int | None = None,
-    notes: list[str] | None = None,
 ) -> Iterator[Tensor]:
     """Yield the outputs ``(some, outputs)`` of the suffix on the CPU, ``rows`` in a pass and ``most`` in a part.
 
-    ``cheaply`` is a cheaper way to what the stitch makes, if any; its error is measured together with the fused
-    suffix's. ``inputs`` are what the suffix reads beside, which none does that is fused. ``notes`` is added to if no
-    fused suffix would do. By default there is a single part.
+    ``notes`` is added to if no fused suffix would do. ``cheaply`` is a cheaper way to what the stitch makes, if any;
+    its error is measured together with the fused suffix's. ``inputs`` are what the suffix reads beside, which none does
+    that is fused. By default there is a single part.
     """
 
     def run(suffix: Frozen | Fused, by: Represent, chosen: Tensor) -> Tensor:
@@ -319,8 +314,7 @@ def compute_outputs(
             refused = f"the fused suffix does not run ({first_line(error)})"
         if refused:
             made = None
-            if notes is not None:
-                notes.append(f"{refused}: scored through the receiver itself")
+            notes.append(f"{refused}: scored through the receiver itself")
     for chosen in torch.split(everything, most or count):
         rest = chosen[sum(map(len, done)) :]
         yield torch.cat([*done, *([score(rest)] if len(rest) else [])])
@@ -416,13 +410,13 @@ def score(
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
-        alone=_look_at(trial, cache, networks),
+        alone=_score_alone(trial, cache, networks),
         outcomes=_gather_outcomes(trial, values, receiver_values, sender_values),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 
 
-def _look_at(trial: Trial, cache: Activations, networks: Mapping[str, Network]) -> Mapping[str, Any]:
+def _score_alone(trial: Trial, cache: Activations, networks: Mapping[str, Network]) -> Mapping[str, Any]:
     """Return each network's own scores for ``find_doubts``; nothing if the task has no score of guessing."""
     if trial.guess is None:
         return {}
@@ -476,7 +470,7 @@ def compare_activations(
         there = None if counted is None else counted[start : start + rows]
         expected = own[start : start + rows].to(wide)
         sent = represent(given[start : start + rows].clone()).to(wide)
-        features.append((pool(sent, there), pool(expected, there)))
+        features.append((pool_positions(sent, "mean", there), pool_positions(expected, "mean", there)))
         sent, expected = select(sent, start) / unit, select(expected, start) / unit
         off += float((sent - expected).square().sum(dtype=torch.float64))
         spread += float((expected - mean).square().sum(dtype=torch.float64))
@@ -495,7 +489,7 @@ def _tell_apart(trial: Trial, cache: Activations, own: Tensor, stitched: Tensor)
     parts = reference.narrow(0, 0, most).split(rows)  # type: ignore[no-untyped-call]
     wide = torch.promote_types(own.dtype, torch.float32)
     masks = repeat(None) if counted is None else counted[:most].split(rows)  # type: ignore[no-untyped-call]
-    features = [pool(part.to(wide), there) for part, there in zip(parts, masks, strict=False)]
+    features = [pool_positions(part.to(wide), "mean", there) for part, there in zip(parts, masks, strict=False)]
     return tell_apart(torch.cat(features), own, stitched)
 
 

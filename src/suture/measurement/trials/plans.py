@@ -238,22 +238,16 @@ def plan_curve(
     tell_networks_apart(network for network in (sender, receiver) if isinstance(network, Network))
     found = expand_patterns(cuts, sender, receiver)
     if at is None and isinstance(data, Data) and data.fit.sent is not None:
-        found = _shared_vectors(found, sender, receiver)
+        names = [cut.name for cut in cuts_for_views(receiver)]
+        found = tuple(cut for cut in found if cut in names)
+        if not found:
+            raise CutError(
+                f"{sender.name} and {receiver.name} each read their own view of a sample, and share no cut where a "
+                f"sample is one vector; give pairs, at=[(a cut of {sender.name}, a cut of {receiver.name}), …]: such "
+                f"cuts of {receiver.name} are {', '.join(names) or 'none'}"
+            )
     seams = [Seam.at(sender, receiver, cut) for cut in found]
     return Plan(tuple(trial for seam in seams for trial in plan_seam(seam, data, settings)))
-
-
-def _shared_vectors(shared: Sequence[At], sender: Network, receiver: Network) -> tuple[At, ...]:
-    """Return the shared cuts that a view can be stitched into. Raises ``CutError`` if there are none."""
-    names = [cut.name for cut in cuts_for_views(receiver)]
-    found = tuple(cut for cut in shared if cut in names)
-    if not found:
-        raise CutError(
-            f"{sender.name} and {receiver.name} each read their own view of a sample, and share no cut where a sample "
-            f"is one vector; give pairs, at=[(a cut of {sender.name}, a cut of {receiver.name}), …]: such cuts of "
-            f"{receiver.name} are {', '.join(names) or 'none'}"
-        )
-    return found
 
 
 def preview(own: Plan, data: Data, controls: Sequence[Control]) -> tuple[Plan, ...]:

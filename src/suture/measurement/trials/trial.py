@@ -398,7 +398,7 @@ class Measurement:
             f"  stitched {first}  {self.scores[first]}{self._bound}",
             f"  receiver {first}  {self.receiver[first]}",
             f"  penalty  {self.penalty}",
-            f"  {self.trial.family} by {self.trial.fit}, representation error {self.representation_error:.3f}",
+            f"  {self._how}",
         ]
         lines += [f"  control: {control.summary}" for control in self.controls]
         return "\n".join(lines)
@@ -413,14 +413,18 @@ class Measurement:
 
         rows = [row("stitched", self), *(row(one.trial.control, one) for one in self.controls)]
         said = [f"Warning: {warning}." for warning in self.warnings]
-        below = f"{self.trial.family} by {self.trial.fit}, representation error {self.representation_error:.3f}"
         headings = ("", self.trial.scores[0].name, "its receiver alone", "penalty")
-        return to_html(headings, rows, " ".join([*said, self.trial.where]), below)
+        return to_html(headings, rows, " ".join([*said, self.trial.where]), self._how)
 
     @property
     def summary(self) -> str:
         """One line: the control's name or the seam, and the stitched network's first score."""
         return f"{self.trial.control or self.trial.where}  {self.scores[self.trial.scores[0].name]}{self._bound}"
+
+    @property
+    def _how(self) -> str:
+        """The words below its scores: family, fit and representation error."""
+        return f"{self.trial.family} by {self.trial.fit}, representation error {self.representation_error:.3f}"
 
     @property
     def _bound(self) -> str:
