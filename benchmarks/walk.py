@@ -10,6 +10,7 @@ all defaults.
 """
 
 import argparse
+import inspect
 import sys
 import tempfile
 import threading
@@ -91,7 +92,8 @@ def reach(work: "object") -> tuple[int, int]:
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(PACKAGE)) and code.co_name != "<module>":
+        is_function = code.co_flags & inspect.CO_OPTIMIZED  # and not a module's or a class's body
+        if event == "call" and is_function and code.co_filename.startswith(str(PACKAGE)):
             found.add((code.co_filename, code.co_qualname))
 
     threading.setprofile(note)
