@@ -1,13 +1,16 @@
 """Run the papers' experiments for some hours of one core, from where it stopped: networks, trials, tables and figures.
 
     nice -n 19 python benchmarks/ledger.py DATA STORE --hours 10
+    python benchmarks/ledger.py DATA STORE --only ID … --lacking
     python benchmarks/ledger.py DATA STORE --list
 
 In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``papers/results/networks``
 are taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100
 MB: 16-bit weights, which are those that were measured, beside their card. ``papers/results/took.json`` says what each
-took. An experiment may take longer than one store lives: what is measured and in no table yet is kept in
-``papers/results/unfinished.tar.xz``. Another store takes it from there, and what tables show by today's versions.
+took. With ``--lacking`` only those trials of an experiment are measured that its table lacks, and added to it: rows by
+older versions by which verdicts stand are kept. An experiment may take longer than one store lives: what is measured
+and in no table yet is kept in ``papers/results/unfinished.tar.xz``. Another store takes it from there, and what tables
+show by today's versions.
 """
 
 import argparse
@@ -31,16 +34,21 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import load_file, save_file
 from safetensors.torch import save as to_bytes
 
+from suture import Trial, run
 from suture.cli.main import main as suture
 from suture.common.sealed import SEAL
 from suture.core.saving import to_plain
+from suture.extend import read_text as to_text
+from suture.extend import write_json
 from suture.measurement.scores.in_distribution import MEASURES
-from suture.measurement.tables.table import save
+from suture.measurement.tables.table import add_later_columns, save
 from suture.measurement.trials.versions import read_versions, say_outdated
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture_papers import STUDIES, load_result, scale_named
+from suture_papers.base.cells import TRIALS as MEASURED
+from suture_papers.base.run import _TOLD, STANDING, Loaded, _complete, _networks_of, _plan, hash_prefixes
 from suture_papers.base.scale import Scale
-from suture_papers.base.study import bases_of
+from suture_papers.base.study import Deferred, bases_of
 from suture_papers.cli.studies import loader_of
 from suture_papers.ledger import LEDGER
 from suture_papers.ledger.inventory import gather, join
@@ -213,6 +221,46 @@ def _record_of(rows: list[dict[Any, Any]]) -> dict[str, Any]:
     return dict(to_plain(made, "the record"))
 
 
+def plan_lacking(study: str, scale: Scale, store: Store, table: pd.DataFrame) -> list[Trial]:
+    """Return the trials of an experiment that its table lacks, or has by versions by which no verdict stands."""
+    standing = table[~table["versions"].map(lambda text: bool(say_outdated([text], STANDING)))]
+    there = {*standing[list(_TOLD)].itertuples(index=False, name=None)}
+    made: Loaded = {}
+    planned = [
+        trial
+        for part in STUDIES[study].plan(scale)
+        if isinstance(part, Deferred)
+        for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ())
+    ]
+    return [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) not in there]
+
+
+def measure_lacking(study: str, scale: Scale, store: Store, results: Path = RESULTS) -> str:
+    """Measure the trials that an experiment's table lacks, and add them to it; return the outcome.
+
+    An experiment without a table of trials is not begun: that is ``suture run``'s work.
+    """
+    found = load_result(results, study)
+    if found is None or MEASURED not in found.tables:
+        return f"{study} has no table; measure it without --lacking"
+    plan = plan_lacking(study, scale, store, found.tables[MEASURED])
+    if not plan:
+        return f"{study} lacks nothing"
+    added = _complete(run(plan, store=store, extend=True), scale, store)
+    added = added.assign(prefix=added["trial"].map(hash_prefixes(plan)))
+    own = add_later_columns(found.tables[MEASURED])
+    new = {*added[list(_TOLD)].itertuples(index=False, name=None)}
+    kept = own[[told not in new for told in own[list(_TOLD)].itertuples(index=False, name=None)]]
+    table = pd.concat([kept, added], ignore_index=True).astype(added.dtypes[[c for c in added if c in own]].to_dict())
+    save(table, results / f"{study}.{MEASURED}.parquet")
+    once = table.drop_duplicates("trial")
+    card = {name: value for name, value in found.card.items() if name not in SEAL}
+    card |= {"trials": len(once), "seconds": float(once["seconds"].sum())}
+    card |= {"failed": int((once["status"] == "failed").sum())}
+    write_json(results / f"{study}.json", to_text(card))
+    return f"{study}: {len(plan)} trials added to {len(once) - len(plan)}"
+
+
 def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
     """Keep the networks of a study, and write their times and the study's results."""
     for base in networks:
@@ -242,6 +290,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=1000.0)
     parser.add_argument("--workers", default="1", help="cores that work at a time")
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
+    parser.add_argument("--lacking", action="store_true", help="measure only what tables lack, and add it to them")
     parser.add_argument("--list", action="store_true", help="say how many networks are kept or in the store")
     parser.add_argument("--keep", action="store_true", help="only keep what is measured and in no table")
     given = parser.parse_args()
@@ -256,7 +305,8 @@ def main() -> int:
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # it stops as at the keyboard, and goes on from there
     signal.setitimer(signal.ITIMER_REAL, 3600 * given.hours)
     for study in given.only or ORDER:
-        networks = list_networks(study, scale_named("small", loader_of(str(data))))
+        scale = scale_named("small", loader_of(str(data)))
+        networks = list_networks(study, scale)
         if given.list:
             there = [store.has(NETWORKS, base.key) or find_kept(base) is not None for base in networks]
             print(f"{study:28} {sum(there)} of {len(there)} networks", flush=True)
@@ -264,6 +314,13 @@ def main() -> int:
         for base in networks:
             if name := take_kept(base, store):
                 print(f"taken: {name}", flush=True)
+        if given.lacking:
+            try:
+                print(measure_lacking(study, scale, store), flush=True)
+            except KeyboardInterrupt:
+                return 0
+            settle(study, networks, store)
+            continue
         folders = ["--out", str(store.path), "--results", str(RESULTS), "--figures", str(FIGURES), "--data", str(data)]
         code = suture(["run", study, "--scale", "small", *folders, "--until-converged", "--workers", given.workers])
         settle(study, networks, store)

@@ -6,7 +6,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from benchmarks.ledger import RESULTS, keep_stitches, keep_unfinished, take_measured, take_unfinished
+from benchmarks.ledger import (
+    RESULTS,
+    keep_stitches,
+    keep_unfinished,
+    measure_lacking,
+    take_measured,
+    take_unfinished,
+)
 from safetensors.torch import load_file, save_file
 
 import suture
@@ -15,6 +22,7 @@ from suture.fits import Converged
 from suture.measurement.tables.described import Described
 from suture.measurement.tables.table import COLUMNS, add_later_columns, table_of
 from suture.runs.store.store import TRIALS, Store
+from suture_papers import STUDIES, load_result, run_study, scale_named
 
 
 def measured(store: Store, key: str, converged: bool | None = True) -> None:
@@ -113,3 +121,30 @@ def test_a_stitch_that_was_kept_is_judged_again(tmp_path: Path) -> None:
     spoiled = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
     save_file(spoiled, file)
     assert suture.measure(replace(trial, fit=own)).scores["accuracy"].value < as_kept - 0.1
+
+
+def test_a_table_gets_the_trials_that_it_lacks(tmp_path: Path) -> None:
+    """Rows that were taken out, and those by a version by which nothing stands, are measured; the others are kept."""
+    name, scale, store = "bansal-probe", scale_named("tiny"), suture.Store.make(tmp_path / "store")
+    run_study(STUDIES[name], scale, store).save(tmp_path)
+    path = tmp_path / f"{name}.trials.parquet"
+    whole = pd.read_parquet(path)
+    assert measure_lacking(name, scale, store, tmp_path) == f"{name} lacks nothing"
+
+    plugged, probes = (whole["control"] == control for control in ("plugged in", "linear probe"))
+    assert [bool(each.any()) for each in (plugged, probes, ~(plugged | probes))] == [True] * 3
+    spoiled = whole[~plugged].assign(stitched=-1.0)
+    old = spoiled["versions"].str.replace("Logistic 1", "Logistic 0")
+    spoiled.assign(versions=old).to_parquet(path)
+    count = whole[plugged | probes]["trial"].nunique()
+    assert measure_lacking(name, scale, store, tmp_path).startswith(f"{name}: {count} trials added")
+
+    found = load_result(tmp_path, name)
+    assert found is not None
+    table = found.tables["trials"].set_index(["trial", "score"]).sort_index()
+    wanted = whole.set_index(["trial", "score"]).sort_index()
+    assert table.index.equals(wanted.index)
+    again = table["control"].isin(["plugged in", "linear probe"])
+    pd.testing.assert_series_equal(table[again]["stitched"], wanted[again]["stitched"])
+    assert (table[~again]["stitched"] == -1.0).all(), "they stand"
+    assert found.card["trials"] == whole["trial"].nunique()
