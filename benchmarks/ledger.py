@@ -55,6 +55,7 @@ from suture_papers.ledger.inventory import gather, join
 from suture_papers.ledger.inventory import load as load_networks
 from suture_papers.model_strings import KEPT
 from suture_papers.networks.base_model import VERSION, BaseModel
+from suture_papers.training import train_networks
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, TOOK, FIGURES = ROOT / "papers/results/small", ROOT / "papers/results/took.json", ROOT / "docs/papers/images"
@@ -226,12 +227,9 @@ def plan_lacking(study: str, scale: Scale, store: Store, table: pd.DataFrame) ->
     standing = table[~table["versions"].map(lambda text: bool(say_outdated([text], STANDING)))]
     there = {*standing[list(_TOLD)].itertuples(index=False, name=None)}
     made: Loaded = {}
-    planned = [
-        trial
-        for part in STUDIES[study].plan(scale)
-        if isinstance(part, Deferred)
-        for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ())
-    ]
+    parts = [part for part in STUDIES[study].plan(scale) if isinstance(part, Deferred)]
+    train_networks(bases_of(parts), store)
+    planned = [trial for part in parts for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ())]
     return [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) not in there]
 
 
