@@ -222,14 +222,19 @@ def _record_of(rows: list[dict[Any, Any]]) -> dict[str, Any]:
     return dict(to_plain(made, "the record"))
 
 
+def plan_trials(study: str, scale: Scale, store: Store) -> list[Trial]:
+    """Return the planned trials of an experiment, with its networks; those that the store lacks are trained first."""
+    made: Loaded = {}
+    parts = [part for part in STUDIES[study].plan(scale) if isinstance(part, Deferred)]
+    train_networks(bases_of(parts), store)
+    return [trial for part in parts for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ())]
+
+
 def plan_lacking(study: str, scale: Scale, store: Store, table: pd.DataFrame) -> list[Trial]:
     """Return the trials of an experiment that its table lacks, or has by versions by which no verdict stands."""
     standing = table[~table["versions"].map(lambda text: bool(say_outdated([text], STANDING)))]
     there = {*standing[list(_TOLD)].itertuples(index=False, name=None)}
-    made: Loaded = {}
-    parts = [part for part in STUDIES[study].plan(scale) if isinstance(part, Deferred)]
-    train_networks(bases_of(parts), store)
-    planned = [trial for part in parts for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ())]
+    planned = plan_trials(study, scale, store)
     return [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) not in there]
 
 

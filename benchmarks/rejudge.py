@@ -5,7 +5,7 @@
 An experiment's deciding stitches lie in 16 bits in ``papers/results/stitches``, put there by ``benchmarks/ledger.py``
 when its table is finished. Each is measured twice by today's code: as it was kept, which shows how far the measurement
 and the rounding move its score, and after some steps of Adam on the task, of which the parameters with the least
-validation loss count, which shows what the fit had left. Both take a small part of the time of a new fit. Prints a line
+validation loss count, which shows what the fit had left. Prints a line
 for each stitch and the largest moves: what ``STANDING`` in ``suture_papers/base/run.py`` should then hold.
 """
 
@@ -21,15 +21,13 @@ from safetensors import safe_open
 from torch import nn
 
 import suture
-from benchmarks.ledger import RESULTS, STITCHES, list_networks, take_kept
+from benchmarks.ledger import RESULTS, STITCHES, list_networks, plan_trials, take_kept
 from suture.core.activations.cache import Activations
 from suture.core.stitches.base import Shape
 from suture.fits import Adam, Fit, FitReport, Problem, TaskLoss
-from suture_papers import STUDIES, scale_named
+from suture_papers import scale_named
 from suture_papers.base.claims import STITCHES as SEEDS
-from suture_papers.base.run import Loaded, _networks_of, _plan
 from suture_papers.base.scale import Scale
-from suture_papers.base.study import Deferred
 from suture_papers.cli.studies import loader_of
 
 RATE, BATCH, LOOK = 1e-3, 256, 35  #: of Adam; steps between two looks at the validation loss
@@ -73,11 +71,8 @@ def list_kept(path: Path) -> set[str]:
 
 def plan_again(study: str, scale: Scale, store: suture.Store, kept: set[str]) -> Iterator[suture.Trial]:
     """Yield the trials of an experiment whose stitches were kept, with their networks."""
-    made: Loaded = {}
-    for part in STUDIES[study].plan(scale):
-        if isinstance(part, Deferred):
-            for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ()):
-                yield from (one for seed in range(SEEDS) if (one := replace(trial, seed=seed)).key in kept)
+    for trial in plan_trials(study, scale, store):
+        yield from (one for seed in range(SEEDS) if (one := replace(trial, seed=seed)).key in kept)
 
 
 def main() -> int:

@@ -251,7 +251,7 @@ def _fetch(root: nn.Module, path: str) -> Any:
 
 
 def unroll(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that nested chains call, one after another, with their paths; what is there twice, twice."""
+    """Yield the modules that nested chains call, one after another, with their paths; a repeated one at each call."""
     if type(body) is not nn.Sequential or alteration_of(body):
         yield name, body
         return

@@ -124,7 +124,7 @@ class Curve:
 
     @property
     def _scale(self) -> float:
-        """By what a score is multiplied to be in the unit of the penalty, and better if it is more."""
+        """The factor that gives a score the penalty's unit, with more being better."""
         return (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
 
     @property
