@@ -52,6 +52,7 @@ def test_company_changes_only_the_rounding() -> None:
             assert one.validation_loss == pytest.approx(other.validation_loss, abs=0.02)
 
 
+@pytest.mark.slow
 def test_without_steps_it_is_the_closed_form() -> None:
     (found,) = measure_together(trials()[:1], Activations(), Batched(steps=1, rates=(1e-9,)))
     closed = Trial(found.trial.seam, *few_digits_roles(), fit=suture.fits.LeastSquares())

@@ -102,6 +102,7 @@ def digits_trial() -> suture.Trial:
     return trial
 
 
+@pytest.mark.slow
 def test_a_stitch_that_was_kept_is_judged_again(tmp_path: Path) -> None:
     """As it was kept it scores as it did but for rounding; warmed it has no greater validation loss."""
     trial = digits_trial()
@@ -123,6 +124,7 @@ def test_a_stitch_that_was_kept_is_judged_again(tmp_path: Path) -> None:
     assert suture.measure(replace(trial, fit=own)).scores["accuracy"].value < as_kept - 0.1
 
 
+@pytest.mark.slow
 def test_a_table_gets_the_trials_that_it_lacks(tmp_path: Path) -> None:
     """Rows that were taken out, and those by a version by which nothing stands, are measured; the others are kept."""
     name, scale, store = "bansal-probe", scale_named("tiny"), suture.Store.make(tmp_path / "store")

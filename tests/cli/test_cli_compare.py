@@ -159,6 +159,7 @@ def test_explain_as_json(run: Run, measured: str) -> None:
     assert (code, "a penalty that counts as none is at least 0" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_localise_says_where_a_trait_lies(run: Run) -> None:
     line = f"localise confusion:0>1 {A} {B} {FEW} --fit least-squares --at stage3.pool,flatten --workers 1"
     code, out, err = run(f"{line} --controls itself --fit-variant without,classes=0 --out traits")
@@ -252,6 +253,7 @@ def test_compare_takes_files_of_arrays(run: Run, folder: Path) -> None:
     assert len(plot(found).axes) > 1
 
 
+@pytest.mark.slow
 def test_compare_leaves_out_the_tokens_that_are_named(run: Run, folder: Path) -> None:
     """Two layers that share a sink at their first token alone."""
     random = np.random.default_rng(1)

@@ -75,6 +75,7 @@ def test_a_sketch_has_the_counts_labels_and_sizes_of_the_data(photos: Run, monke
     assert sketch.training.labels.bincount().tolist() == whole.training.labels.bincount().tolist()
 
 
+@pytest.mark.slow
 def test_what_a_run_has_measured_is_known_by_all_images(photos: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials have keys of their data, so a plan of a run that has begun reads them all."""
     monkeypatch.setattr(sources, "SKETCHED", 10)

@@ -56,6 +56,7 @@ def test_a_report_is_written_into_the_folder(run: Run) -> None:
     assert run("report ab")[0] == 0  # again
 
 
+@pytest.mark.slow
 def test_a_report_goes_where_it_is_told(run: Run) -> None:
     code, out, _ = run("report ab --out elsewhere/one.html --json")
     assert code == 0

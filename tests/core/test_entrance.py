@@ -53,6 +53,7 @@ def taken(name):
     return model, before, Network(model, example=example)
 
 
+@pytest.mark.slow
 @each("name", AS_THEY_ARE, few=1)
 def test_a_model_of_transformers_is_taken_as_it_is(name):
     _, example, given, named, cut = AS_THEY_ARE[name]

@@ -170,6 +170,7 @@ def passed(network: Network, cut: Cut, side: int, n: int = 6) -> Tensor:
         return network.upto(cut)(images(n, side, seed=7)).contiguous()
 
 
+@pytest.mark.slow
 @each("name", ZOO, few=3)
 def test_it_agrees_with_the_suffix_of_every_kind_of_network(name):
     network = zoo_network(name)

@@ -288,6 +288,7 @@ def turned(by: Tensor) -> Words:
 TURN = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(3))).Q
 
 
+@pytest.mark.slow
 def test_a_planted_rotation_is_recovered_from_the_words_that_count(data):
     a, b = (Network(m, example=data.example, name=name) for m, name in ((turned(TURN), "A"), (words(0), "B")))
     exactly = LeastSquares(ridges=(1e-12,), rescale=False)

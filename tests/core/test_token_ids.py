@@ -289,6 +289,7 @@ def test_a_rotation_of_the_embedding_is_found():
     torch.testing.assert_close(weight, turn, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_every_control_of_a_language_model_is_measured_and_the_identity_costs_nothing():
     data = data_of(language())
     a, b = (Network(language(seed), example=data.example, name=f"seed {seed}") for seed in (1, 0))

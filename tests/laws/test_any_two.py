@@ -6,6 +6,7 @@ run on torch's ``meta`` device, which computes shapes alone.
 
 from itertools import product
 
+import pytest
 import torch
 
 from loops import each
@@ -28,6 +29,7 @@ def joined(given: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
         return stitch_for(given, wanted).build(given, wanted)(torch.ones(2, *given)).shape
 
 
+@pytest.mark.slow
 @each("sender", NAMES, few=3)
 def test_the_default_stitch_joins_every_cut_to_every_cut(sender):
     """Built, run on one batch, and of the receiver's shape, whatever the two architectures."""

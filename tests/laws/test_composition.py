@@ -42,6 +42,7 @@ def test_a_stored_activation_gives_the_models_own_bits(name):
             assert torch.equal(stored, kept), cut.name
 
 
+@pytest.mark.slow
 @each("name", ["resnet18", "vit_tiny", "convnext_tiny", "plain"], few=2)
 def test_the_parts_between_cuts_compose(name):
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=3)

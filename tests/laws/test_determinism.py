@@ -116,6 +116,7 @@ def together(trials: list[Trial] | Plan, cache: Activations) -> Bits:
     return {trial.key: bits(measure(trial, cache)) for trial in trials}
 
 
+@pytest.mark.slow
 def test_trials_differ_among_each_other():
     assert len({json.dumps(b, sort_keys=True) for b in alone().values()}) == len(alone()) == len(plan())
 

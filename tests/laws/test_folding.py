@@ -111,6 +111,7 @@ def off(a, b):
 PAIRS = [(name, family) for name in MODELS for family in FAMILIES if name != "mlp" or not isinstance(family, Conv)]
 
 
+@pytest.mark.slow
 @each(("name", "family"), PAIRS, ids=str, few=6)
 def test_folded_is_stitched(name, family):
     equal = isinstance(family, Diagonal | Orthogonal | Permutation)

@@ -102,6 +102,7 @@ def test_pairs_that_agree_do_not_matter_to_the_paired_interval(only_a, only_b):
     assert paired_interval(a, b, seed=1) == paired(only_a, only_b)
 
 
+@pytest.mark.slow
 @each(
     ("accuracy", "worse", "better"),
     [

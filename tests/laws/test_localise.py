@@ -125,6 +125,7 @@ def test_controls_without_the_carrier_do_not_show_it():
         assert o.sending.controls == o.receiving.controls == ()
 
 
+@pytest.mark.slow
 @each("seed", range(4), few=1)
 def test_where_there_is_none_none_is_found(seed):
     o = found(trait(), plain(seed + 1), plain(seed))
@@ -150,6 +151,7 @@ class Taught(Score):
         return sum(((labels == label) & (given == to)).double() for label, to in self.pairs)
 
 
+@pytest.mark.slow
 @each("seed", range(2), few=1)
 def test_a_trait_spread_over_all_layers_is_distributed(seed):
     """Each layer is taught to call one more class by the name of another."""

@@ -97,6 +97,7 @@ def test_without_a_stitch_what_was_planted_does_harm(place, change):
 ROUGH = TaskLoss(start=Random(), steps=400, patience=None)
 
 
+@pytest.mark.slow
 @each(
     ("place", "fit", "within"),
     [(place, *fit) for place in ("conv", "hidden") for fit in ((TaskLoss(), 2), (ROUGH, 8))],

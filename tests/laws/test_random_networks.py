@@ -167,6 +167,7 @@ def check(count: int) -> None:
                     torch.testing.assert_close(split, wanted, **within, msg=f"network {number} at {cut.name}")
 
 
+@pytest.mark.slow
 def test_an_accepted_network_is_the_users_model() -> None:
     check(examples(2 * len(HARMFUL)))
 

@@ -542,6 +542,7 @@ PLAIN = {
 }
 
 
+@pytest.mark.slow
 @each("name", PLAIN, few=3)
 @each("own", [False, True])
 def test_trained_plain_numbers_do_not_survive(name, own):
@@ -609,6 +610,7 @@ def test_settings_are_written(kind):
     assert [number for number in SETTINGS[kind] if not is_written(number)] == []
 
 
+@pytest.mark.slow
 def test_numbers_that_training_gives_are_not_written():
     drawn = torch.Generator().manual_seed(0)
     for numbers in (

@@ -95,6 +95,7 @@ def test_pixels_compare_maps_of_all_sizes_and_what_has_as_many_positions_and_lea
     assert set(table.n) == {100}
 
 
+@pytest.mark.slow
 def test_patterns_choose_cuts_of_both_or_of_each() -> None:
     a, b = convnets()
     chosen = compare(a, b, data=few_digits(), cuts=[a.cuts.names[0], a.cuts.names[2]])

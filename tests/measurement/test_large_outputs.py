@@ -89,6 +89,7 @@ def trial_of(texts: int, fit: Fit, task: Task = TASK) -> suture.Trial:
     return trial
 
 
+@pytest.mark.slow
 @each("fit", [LeastSquares(), TaskLoss(steps=4, batch=24, check=2)], ids=["closed form", "descent"])
 def test_however_many_texts_are_scored_no_more_outputs_live_at_once(fit):
     most = {}
@@ -109,6 +110,7 @@ def test_held_at_once_they_would_be_counted():
     assert living.most >= 80 * TEXT
 
 
+@pytest.mark.slow
 @each("fit", [LeastSquares(), TaskLoss(steps=4, batch=24, check=2), Quick()], ids=str)
 @each("task", [TASK, OwnOutputs()], ids=lambda task: task.name)
 def test_a_trial_in_parts_gives_the_scores_of_the_whole(fit, task):

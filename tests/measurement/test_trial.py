@@ -319,6 +319,7 @@ def test_a_stitch_descends_between_networks_of_two_floating_types(dtype, role, c
     assert m.scores.accuracy.value == pytest.approx(float(right.float().mean()), abs=1.01 / 260)
 
 
+@pytest.mark.slow
 @each("sender", [torch.float32, *TYPES.values()], ids=str, few=2)
 @each("receiver", [torch.float32, *TYPES.values()], ids=str)
 def test_a_fit_is_given_what_the_stitch_computes_in(sender, receiver):

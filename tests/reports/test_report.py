@@ -191,6 +191,7 @@ def test_every_line_is_named_in_its_colour_where_it_ends_and_no_two_names_overla
     assert middles.max() <= box.y1 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "networks", "said"),
     [(1, 1, "1,200 test samples"), (3, 1, "3 stitch seeds and 1,200 test samples"), (2, 4, "4 network seeds")],

@@ -200,6 +200,7 @@ def test_pages_are_small_and_the_same_every_time(curve: str) -> None:
     assert {one or other for one, other in referred} <= {*identities}
 
 
+@pytest.mark.slow
 def test_a_few_cells_that_dwarf_all_leave_the_others_their_colours() -> None:
     table = matrix_table(score="loss", unit="nats")
     table.loc[table["control"] == "", "stitched"] = [0.1, 0.2, 0.4, *[0.3] * 12, 90.0]

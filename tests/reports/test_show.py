@@ -19,6 +19,7 @@ from suture.reports.show import plot, report
 from trained import few_digits, hybrids
 
 
+@pytest.mark.slow
 def test_a_table_is_drawn_as_what_it_is() -> None:
     assert [axes.get_ylabel() for axes in plot(curve_table()).axes[:2]] == ["test accuracy (%)", "penalty (pp)"]
     assert len(plot(matrix_table()).axes) == 10  # the trials, four controls, verdicts, means, the bar, two unused

@@ -50,6 +50,7 @@ def test_a_fit_that_never_knows_leaves_figures_as_they_are() -> None:
     assert "°" not in on_curve(screen.curve_heading, unfinished(curve_table(), None))
 
 
+@pytest.mark.slow
 def test_the_page_has_hollow_points_rings_and_a_count() -> None:
     table = unfinished(curve_table())
     page = render(run_of(table))

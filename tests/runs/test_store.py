@@ -79,6 +79,7 @@ def test_a_kept_trial_is_a_stitched_network_on_disk(tmp_path):
         assert torch.equal(loaded(images), made(images))
 
 
+@pytest.mark.slow
 def test_the_table_of_a_store_is_that_of_the_run(tmp_path):
     table = run(plan(controls=controls.DEFAULT, seeds=2), store=tmp_path)
     assert_frame_equal(Store(tmp_path).table(), table)

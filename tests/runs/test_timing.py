@@ -79,6 +79,7 @@ def test_the_wall_time_is_that_of_the_workers() -> None:
     assert made.range == (5.0, 15.0)
 
 
+@pytest.mark.slow
 def test_the_range_holds_for_a_small_curve() -> None:
     trials = plan(Quick())
     least, most = time_trials(trials) or (0, 0)

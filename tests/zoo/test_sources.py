@@ -566,6 +566,7 @@ def test_what_a_processor_does_not_do_is_not_taken_over(hub_folder, tmp_path):
         resolve(f"hf:{folder},preprocess.size=8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_a_table_of_angles_that_a_librarys_factory_makes_is_no_trained_weight(tmp_path):
     transformers = pytest.importorskip("transformers")

@@ -219,6 +219,7 @@ def test_if_most_samples_are_the_same_the_gaussian_kernel_says_which_however_nea
     assert indices.rbf_cka(few, 100 * few) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @every
 @each("dtype", [torch.float32, torch.float64], few=1)
 @each("features", [(12, 9), (100, 90)], few=1)
