@@ -1,16 +1,16 @@
 """Run the papers' experiments for some hours of one core, from where it stopped: networks, trials, tables and figures.
 
     nice -n 19 python benchmarks/ledger.py DATA STORE --hours 10
-    python benchmarks/ledger.py DATA STORE --only ID … --lacking
+    python benchmarks/ledger.py DATA STORE --only ID … --lacking [default | recipe]
     python benchmarks/ledger.py DATA STORE --list
 
 In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``papers/results/networks``
 are taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100
 MB: 16-bit weights, which are those that were measured, beside their card. ``papers/results/took.json`` says what each
-took. With ``--lacking`` only those trials of an experiment are measured that its table lacks, and added to it: rows by
-older versions by which verdicts stand are kept. An experiment may take longer than one store lives: what is measured
-and in no table yet is kept in ``papers/results/unfinished.tar.xz``. Another store takes it from there, and what tables
-show by today's versions.
+took. With ``--lacking`` only those trials of an experiment are measured that its table lacks, all or those of one kind
+of fit, and added to it: rows by older versions by which verdicts stand are kept. An experiment may take longer than one
+store lives: what is measured and in no table yet is kept in ``papers/results/unfinished.tar.xz``. Another store takes
+it from there, and what tables show by today's versions.
 """
 
 import argparse
@@ -45,6 +45,7 @@ from suture.measurement.tables.table import add_later_columns, save
 from suture.measurement.trials.versions import read_versions, say_outdated
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture_papers import STUDIES, load_result, scale_named
+from suture_papers.base.cells import QUICK
 from suture_papers.base.cells import TRIALS as MEASURED
 from suture_papers.base.run import _TOLD, STANDING, Loaded, _complete, _networks_of, _plan, hash_prefixes
 from suture_papers.base.scale import Scale
@@ -230,15 +231,20 @@ def plan_trials(study: str, scale: Scale, store: Store) -> list[Trial]:
     return [trial for part in parts for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ())]
 
 
-def plan_lacking(study: str, scale: Scale, store: Store, table: pd.DataFrame) -> list[Trial]:
-    """Return the trials of an experiment that its table lacks, or has by versions by which no verdict stands."""
+def plan_lacking(study: str, scale: Scale, store: Store, table: pd.DataFrame, kind: str = "all") -> list[Trial]:
+    """Return the trials of an experiment that its table lacks, or has by versions by which no verdict stands.
+
+    Of a ``kind``: ``default`` has those of the default fit, ``recipe`` those of any other.
+    """
     standing = table[~table["versions"].map(lambda text: bool(say_outdated([text], STANDING)))]
     there = {*standing[list(_TOLD)].itertuples(index=False, name=None)}
     planned = plan_trials(study, scale, store)
-    return [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) not in there]
+    lacking = [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) not in there]
+    default = (str(scale.fit), QUICK)
+    return [trial for trial in lacking if kind == "all" or (trial.labels["fit"] in default) == (kind == "default")]
 
 
-def measure_lacking(study: str, scale: Scale, store: Store, results: Path = RESULTS) -> str:
+def measure_lacking(study: str, scale: Scale, store: Store, results: Path = RESULTS, kind: str = "all") -> str:
     """Measure the trials that an experiment's table lacks, and add them to it; return the outcome.
 
     An experiment without a table of trials is not begun: that is ``suture run``'s work.
@@ -246,9 +252,10 @@ def measure_lacking(study: str, scale: Scale, store: Store, results: Path = RESU
     found = load_result(results, study)
     if found is None or MEASURED not in found.tables:
         return f"{study} has no table; measure it without --lacking"
-    plan = plan_lacking(study, scale, store, found.tables[MEASURED])
+    plan = plan_lacking(study, scale, store, found.tables[MEASURED], kind)
     if not plan:
         return f"{study} lacks nothing"
+    print(f"{study} lacks {len(plan)} trials", flush=True)
     added = _complete(run(plan, store=store, extend=True), scale, store)
     added = added.assign(prefix=added["trial"].map(hash_prefixes(plan)))
     own = add_later_columns(found.tables[MEASURED])
@@ -293,7 +300,9 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=1000.0)
     parser.add_argument("--workers", default="1", help="cores that work at a time")
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
-    parser.add_argument("--lacking", action="store_true", help="measure only what tables lack, and add it to them")
+    kinds = ("all", "default", "recipe")
+    said = "measure only what tables lack, of all fits or a kind, and add it to them"
+    parser.add_argument("--lacking", nargs="?", const="all", choices=kinds, help=said)
     parser.add_argument("--list", action="store_true", help="say how many networks are kept or in the store")
     parser.add_argument("--keep", action="store_true", help="only keep what is measured and in no table")
     given = parser.parse_args()
@@ -319,7 +328,7 @@ def main() -> int:
                 print(f"taken: {name}", flush=True)
         if given.lacking:
             try:
-                print(measure_lacking(study, scale, store), flush=True)
+                print(measure_lacking(study, scale, store, kind=given.lacking), flush=True)
             except KeyboardInterrupt:
                 return 0
             settle(study, networks, store)

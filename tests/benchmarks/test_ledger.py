@@ -11,6 +11,7 @@ from benchmarks.ledger import (
     keep_stitches,
     keep_unfinished,
     measure_lacking,
+    plan_lacking,
     take_measured,
     take_unfinished,
 )
@@ -139,6 +140,8 @@ def test_a_table_gets_the_trials_that_it_lacks(tmp_path: Path) -> None:
     old = spoiled["versions"].str.replace("Logistic 1", "Logistic 0")
     spoiled.assign(versions=old).to_parquet(path)
     count = whole[plugged | probes]["trial"].nunique()
+    kinds = [plan_lacking(name, scale, store, pd.read_parquet(path), kind) for kind in ("default", "recipe")]
+    assert [len(plan) for plan in kinds] == [0, count]
     assert measure_lacking(name, scale, store, tmp_path).startswith(f"{name}: {count} trials added")
 
     found = load_result(tmp_path, name)
