@@ -135,6 +135,7 @@ def test_among_others_as_alone(budget):
     assert together(plan(), Activations(budget)) == alone()
 
 
+@pytest.mark.slow
 @each("seed", [0, 1], few=1)
 def test_in_any_order(seed):
     shuffled = list(plan())
@@ -142,6 +143,7 @@ def test_in_any_order(seed):
     assert together(shuffled, Activations(400_000)) == alone()
 
 
+@pytest.mark.slow
 def test_from_an_earlier_cut_as_from_the_images():
     cache = Activations()
     for trial in plan():

@@ -278,6 +278,7 @@ def test_chance_is_what_a_constant_answer_scores(task, targets, answer, chance):
     assert OwnOutputs().chance(targets) is None
 
 
+@pytest.mark.slow
 @each("name", [name for name, case in CASES.items() if not case.task.copies])
 def test_a_network_that_guesses_is_warned_of_whatever_the_task(name):
     """Guessing is a head that reads nothing; the planted receiver, and a user's scores, are no cause."""

@@ -82,6 +82,7 @@ def test_no_trained_tensor_survives(model, seed):
     assert [cut.shape for cut in untrained.cuts] == [cut.shape for cut in network.cuts]
 
 
+@pytest.mark.slow
 @each("name", ["resnet18", "vgg19_bn"], few=1)
 def test_nested_stages_are_really_reset(name):
     """The trap: resetting the direct children alone leaves every stage trained."""

@@ -105,6 +105,7 @@ def test_patterns_choose_cuts_of_both_or_of_each() -> None:
     assert list(table.receiver_cut) == list(b.cuts.names)
 
 
+@pytest.mark.slow
 def test_networks_of_other_seeds_are_more_alike_the_nearer_their_depths() -> None:
     """Kornblith et al. 2019: CKA finds the corresponding layers of networks trained from other seeds."""
     a, b = convnets()

@@ -283,6 +283,7 @@ def test_every_setting_reaches_every_trial_of_a_matrix(no_work):
         assert (t.fit_data, t.validation_data, t.score_data, t.seed) == (data.fit, data.validation, data.score, 5)
 
 
+@pytest.mark.slow
 @each(
     ("settings", "message"),
     [

@@ -92,6 +92,7 @@ PARTS = [(kind, name) for kind, names in FILES.items() for name in (*names, "don
 PARTS += [(TRIALS, "curve.json"), (TRIALS, "stitched.json")]
 
 
+@pytest.mark.slow
 def test_damage_to_any_file_of_a_result_is_found_and_counts_as_not_measured(folder: Path) -> None:
     for kind, name in PARTS:
         for damage in (flip, cut, gone):

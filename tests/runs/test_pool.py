@@ -167,6 +167,7 @@ class Few(Runner):
             yield task, task.run(Activations())
 
 
+@pytest.mark.slow
 def test_a_runner_of_ones_own_is_a_few_lines():
     assert_frame_equal(
         run(plan(fit=LeastSquares()), on=Few()).drop(columns="seconds"),
