@@ -311,8 +311,9 @@ def main() -> int:
     if given.keep:
         print(f"{keep_unfinished(store)} trials are in {UNFINISHED.relative_to(ROOT)}")
         return 0
-    print(f"{take_unfinished(store)} trials are taken from {UNFINISHED.relative_to(ROOT)}", flush=True)
-    print(f"{take_measured(store)} trials are taken from tables", flush=True)
+    if not given.list:
+        print(f"{take_unfinished(store)} trials are taken from {UNFINISHED.relative_to(ROOT)}", flush=True)
+        print(f"{take_measured(store)} trials are taken from tables", flush=True)
     os.chdir(ROOT)
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # it stops as at the keyboard, and goes on from there
     signal.setitimer(signal.ITIMER_REAL, 3600 * given.hours)
