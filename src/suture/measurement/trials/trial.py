@@ -37,7 +37,7 @@ from suture.core.stitched import Seam, Stitched, check_cut_for_views, check_toke
 from suture.core.stitches import PooledLinear, Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
-from suture.data.tasks import Classification, Facts, Task
+from suture.data.tasks import Classification, Task
 from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import Gained
 from suture.measurement.scores.alone import find_doubts
@@ -133,11 +133,6 @@ class Trial:
     def judged(self) -> Samples:
         """The samples on which its networks are judged alone."""
         return self.judged_on if self.judged_on is not None else self.score_data
-
-    @cached_property
-    def facts(self) -> Facts:
-        """The task's facts of the score data and the receiver's outputs: layout, positions, unit and chance."""
-        return self.task.facts(self.receiver.output_shape, self.score_data.labels)
 
     @cached_property
     def guess(self) -> float | None:
