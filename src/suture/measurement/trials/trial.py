@@ -16,7 +16,7 @@ version of a part, the trials that used it are measured again, with the same ran
 So a trial gives the same bits alone or among others, in any order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -493,3 +493,18 @@ def _check_data(trial: Trial, samples: Samples) -> None:
             )
     if isinstance(trial.sender, ClusteredNoise):
         trial.sender.check(samples)
+
+
+def check_plan(plan: Iterable[Trial]) -> list[Trial]:
+    """Return the trials as a list. Raises ``DataError`` if there is something else in the plan, or nothing."""
+    if isinstance(plan, Trial) or not isinstance(plan, Iterable):
+        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as those of curve or matrix")
+    items = list(plan)
+    for place, item in enumerate(items, start=1):
+        if not isinstance(item, Trial):
+            said = f"item {place} of this plan is a {type(item).__name__}, and no trial"
+            remedy = "plans add up: run(a + b)" if isinstance(item, Sequence) else "give what curve or matrix plans"
+            raise DataError(f"{said}; {remedy}")
+    if not items:
+        raise DataError("this plan has no trials; check its cuts, controls and seeds")
+    return items
