@@ -41,6 +41,7 @@ FIRST: dict[str, str] = {
     "suture.fits": "Converged Quick LeastSquares TaskLoss MatchActivations BestOf Random Narrower SoftLabels Adam SGD",
     "suture.stitches": "stitch_for Identity Permutation Diagonal Orthogonal LowRank Linear Conv StridedConv "
     "UpsampledConv MapsToTokens TokensToMaps TokensToTokens ConvLinear FullLinear PooledLinear FAMILIES",
+    "suture.scores": "Score Accuracy CrossEntropy Confusion Named NetworkScore estimate estimate_penalty ScoreCard",
     "suture.changes": "Covered stack Variant",
     "suture_papers.recipes": "bansal2021 hernandez2022 hernandez2022_copy oxford2025 smith2024 smith2024_noise "
     "smith2024_vgg csiszarik2021 athanasiadis2025 mai2026 for_epochs RECIPES",

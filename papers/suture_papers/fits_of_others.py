@@ -12,7 +12,7 @@ arXiv:2209.15430). That paper trains the receiver's layers on similarities. A re
 activation that has them to its own anchors (Maiorca et al. 2024, arXiv:2406.15057).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.core.stitches import AffineMap, AffineStitch
-from suture.extend import CHUNK, Loss, accumulate_moments, generator, is_one_map, keyed_as
+from suture.extend import CHUNK, accumulate_moments, generator, is_one_map, keyed_as
 from suture.fits import Fit, FitReport, GradientDescent, Problem, Random, Side
 
 _TINY = 1e-12  #: the least norm that a distance is relative to
@@ -38,7 +38,7 @@ class FunctionalLatentAlignment(GradientDescent):
     the receiver's blocks.
     """
 
-    def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
+    def loss(self, problem: Problem, side: Side, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the mean relative distance over all hints."""
         expected = side.expected()
         behind = list(problem.suffix.segments)[:-1]  # the last gives the outputs
@@ -64,7 +64,7 @@ class MatchPenultimate(GradientDescent):
 
     start: Fit = Random()
 
-    def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
+    def loss(self, problem: Problem, side: Side, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the mean squared error of the features."""
         segments = list(problem.suffix.segments)
         head = max((i for i, one in enumerate(segments) if next(one.parameters(), None) is not None), default=0)

@@ -31,7 +31,6 @@ if _typing.TYPE_CHECKING:  # imported when asked for
         load_with_networks,
         model_option,
         named_path,
-        numbers_from,
         option,
         out_option,
         patterns_of,
@@ -45,7 +44,6 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.common.atomic import whole
     from suture.common.constants import CHUNK
     from suture.common.constants import COMPLEXITY as COMPLEXITY_FILE
-    from suture.common.errors import may_be_of_machine
     from suture.common.formatting import say_count, spell
     from suture.common.hashing import identity, keyed_as, registered_name
     from suture.common.names import NAMES, make, split_names
@@ -71,7 +69,6 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     # Fits
     from suture.fits.base import PUBLISHED
     from suture.fits.converged import is_one_map
-    from suture.fits.descent import Loss
     from suture.fits.least_squares import accumulate_moments
     from suture.fits.optimisers import set_rate
 
@@ -79,17 +76,16 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.averages import LEAST as LEAST_NETWORKS
     from suture.measurement.tables.averages import SIDE, Average, average_numbered
-    from suture.measurement.tables.by_depth import EXACT, at_least_as_deep, step_of
+    from suture.measurement.tables.by_depth import EXACT, step_of
     from suture.measurement.tables.curve import PLAIN, without_sender
     from suture.measurement.tables.described import Record
     from suture.measurement.tables.matrix import Block
     from suture.measurement.tables.onset import CONVEYED, STEP
     from suture.measurement.tables.records import describe_machine
-    from suture.measurement.tables.table import Mask, Numbers, check_columns, not_converged
+    from suture.measurement.tables.table import check_columns, not_converged
     from suture.measurement.tables.table import read as read_table
     from suture.measurement.tables.table import save as save_table
-    from suture.measurement.trials.controls import Control
-    from suture.measurement.trials.plans import Scores, Settings, cuts_of, plan_seam
+    from suture.measurement.trials.plans import Settings, cuts_of, plan_seam
     from suture.measurement.trials.versions import read_versions, say_outdated, spell_versions, versions_of
 
     # Figures, pages and text
@@ -103,7 +99,6 @@ if _typing.TYPE_CHECKING:  # imported when asked for
         Picture,
         draw_lines,
         fit_height,
-        legend_above,
         name_cuts,
         styled,
         tell,
@@ -112,13 +107,13 @@ if _typing.TYPE_CHECKING:  # imported when asked for
     from suture.reports.html.evidence import Drawn
     from suture.reports.html.page import Page, Section, appendix, facts, list_failures
     from suture.reports.html.runs import Run, Studies
-    from suture.reports.html.words import MARKED, lay_words
+    from suture.reports.html.words import lay_words
     from suture.reports.style import LOOK, SERIES, name_of, place_of, shortened, with_minus
     from suture.reports.terminal.curve import failures, lay_out
 
     # Running, and the store
     from suture.runs.progress import Progress, choose_bar, choose_progress, clock
-    from suture.runs.runners import Interrupted, Job, Outcome, Runner
+    from suture.runs.runners import Job, Outcome, Runner
     from suture.runs.runners.run import StoredQueue, choose_runner, work_off
     from suture.runs.store.files import flush, folder_to_write, write_page, writing_to
     from suture.runs.store.files import read as read_json
@@ -143,7 +138,6 @@ __all__ = [
     "LABEL",
     "LEAST_NETWORKS",
     "LOOK",
-    "MARKED",
     "MODEL",
     "NAMES",
     "NETWORKS",
@@ -168,18 +162,13 @@ __all__ = [
     "Block",
     "Chart",
     "Command",
-    "Control",
     "Drawn",
-    "Interrupted",
     "Job",
     "Line",
     "Locks",
-    "Loss",
     "Maps",
-    "Mask",
     "Measure",
     "NameOption",
-    "Numbers",
     "Outcome",
     "Page",
     "Picture",
@@ -188,7 +177,6 @@ __all__ = [
     "Record",
     "Run",
     "Runner",
-    "Scores",
     "Section",
     "Settings",
     "StoredQueue",
@@ -198,7 +186,6 @@ __all__ = [
     "as_floats",
     "as_given",
     "at_least",
-    "at_least_as_deep",
     "attention_as_products",
     "average_numbered",
     "check_columns",
@@ -238,19 +225,16 @@ __all__ = [
     "keyed_as",
     "lay_out",
     "lay_words",
-    "legend_above",
     "list_failures",
     "load",
     "load_with_networks",
     "make",
     "match_dtype",
-    "may_be_of_machine",
     "model_option",
     "name_cuts",
     "name_of",
     "named_path",
     "not_converged",
-    "numbers_from",
     "option",
     "out_option",
     "output",

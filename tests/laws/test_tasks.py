@@ -20,7 +20,6 @@ from suture.data.tasks import (
     IGNORED,
     Classification,
     DenseClassification,
-    Facts,
     MultiLabel,
     NextToken,
     OwnOutputs,
@@ -245,7 +244,7 @@ def test_as_many_tokens_as_classes_need_to_be_told_apart():
     one = trial(DenseClassification("last"))
     found = measure(one)
     assert [card.accuracy.value for card in (found.scores, found.receiver, found.sender)] == [1, 1, 1]
-    assert one.facts == Facts(axis=2, positions=500, unit="image", chance=0.2)
+    assert one.task.chance(one.score_data.labels) == 0.2
     for explicit in (pooled.PositionAccuracy(), Trait("x", pooled.PositionAccuracy())):
         assert measure(replace(one, scores=(explicit,))).receiver[explicit.name].value == 1
     with pytest.raises(DataError, match=r"outputs \(n, 5, 5\) either .* say which: task=DenseClassification\(classes="):

@@ -160,7 +160,7 @@ def test_a_folder_that_is_no_store_or_of_another_format_is_an_error(folder: Path
             look(tmp_path)
     (folder / "suture.json").write_text('{"format": 7, "measuring": 1}')
     for look in (status, verify):
-        with pytest.raises(StoreError, match="of format 7, and this version of Suture reads formats 1 and 2"):
+        with pytest.raises(StoreError, match="of format 7, and this version of Suture reads format 2"):
             look(folder)
 
 

@@ -14,10 +14,11 @@ import pandas as pd
 
 from suture import Data, Network, Trial, baselines, compare, controls
 from suture.core.stitches import Conv, Linear
-from suture.extend import At, Control
+from suture.extend import At
 from suture.fits import Adam, Cosine, Fit, TaskLoss
 from suture.fits import Random as FromRandom
 from suture.measurement.indices import linear_cka
+from suture.measurement.trials.controls import Control
 from suture_papers.bansal2021 import pretrained
 from suture_papers.bansal2021.folds import plan_folds
 from suture_papers.bansal2021.invariance import CHANGED, CHANGES, apply_change

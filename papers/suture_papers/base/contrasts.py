@@ -16,7 +16,7 @@ from scipy import optimize, stats
 
 from suture import by_depth
 from suture.common.errors import DataError
-from suture.extend import EXACT, SIDE, Average, at_least_as_deep, step_of
+from suture.extend import EXACT, SIDE, Average, step_of
 from suture.extend import LEAST_NETWORKS as LEAST
 from suture_papers.base.cells import Tables, Where, average_cells, keep_best
 from suture_papers.base.quantities import LEVEL, Figure, PerUnit, Quantity, average_units, figure_of
@@ -121,7 +121,7 @@ class ShareOfLower(PerUnit):
     def read(self, tables: Tables) -> "pd.Series[float]":
         """Return the shares, by pair of networks."""
         cells = self.where.cells(tables, "penalty")
-        lower = cells[at_least_as_deep(*(cells[f"{role}_depth"].to_numpy(float) for role in _ROLES))]
+        lower = cells[cells["sender_depth"] >= cells["receiver_depth"] - EXACT]
         return 100 * (lower["value"] <= self.most).groupby(lower["network_seed"]).mean()
 
 

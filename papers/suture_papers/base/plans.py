@@ -19,8 +19,6 @@ from suture import Data, Network, Samples, Seam, Trial, compare
 from suture.core.stitches import Stitch
 from suture.extend import (
     At,
-    Control,
-    Scores,
     Settings,
     cuts_of,
     derive_seed,
@@ -29,7 +27,8 @@ from suture.extend import (
 )
 from suture.fits import Fit
 from suture.measurement.indices import Index, linear_cka
-from suture.measurement.scores.scores import Accuracy, estimate
+from suture.measurement.scores.scores import Accuracy, Score, estimate
+from suture.measurement.trials.controls import Control
 from suture_papers.base.cells import COMPLEXITIES, NETWORKS, SIMILARITIES, number_pair
 from suture_papers.base.scale import PAPER, TINY, Scale
 from suture_papers.base.study import Beside, Deferred, Made
@@ -37,6 +36,7 @@ from suture_papers.complexity import Complexity, complexity
 from suture_papers.training import TrainingTask
 
 BLOCKS = ("layer?.?",)
+Scores = tuple[Score, ...]
 ACCURACY: Scores = (Accuracy(),)
 CHUNK = 256  #: images at a time
 Pair = tuple[int, int]

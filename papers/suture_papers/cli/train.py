@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
@@ -27,7 +27,6 @@ from suture.extend import (
     load,
     make,
     model_option,
-    numbers_from,
     option,
     out_option,
     output,
@@ -49,6 +48,18 @@ def learning_rate(text: str) -> float:
     if not 0 < rate < math.inf:
         raise ArgumentTypeError(f"{text}: give a learning rate above 0")
     return rate
+
+
+def numbers_from(least: int) -> Callable[[str], tuple[int, ...]]:
+    """Return the type of whole numbers from ``least``, separated by commas, each once and sorted."""
+
+    def read(text: str) -> tuple[int, ...]:
+        names = [name.strip() for name in text.split(",")]
+        if not all(name.isdecimal() and int(name) >= least for name in names):
+            raise ArgumentTypeError(f"{text}: give whole numbers from {least}, separated by commas, such as 4,8")
+        return tuple(sorted(set(map(int, names))))
+
+    return read
 
 
 @command(

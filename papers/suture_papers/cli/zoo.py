@@ -14,7 +14,6 @@ from suture.extend import (
     at_least,
     command,
     named_path,
-    numbers_from,
     option,
     out_option,
     output,
@@ -23,6 +22,7 @@ from suture.extend import (
     say_count,
 )
 from suture_papers.cli.studies import DATA_FOLDER, loader_of
+from suture_papers.cli.train import numbers_from
 
 THROUGHPUT = "throughput.txt"  #: beside a table of networks, what benchmarks/training_throughput.py found
 ONLY = option("--only", metavar="PATTERN", help="only networks or experiments with such names, as in 'smith*'")

@@ -16,7 +16,6 @@ from suture.extend import (
     draw_lines,
     fit_height,
     lay_out,
-    legend_above,
     name_cuts,
     name_of,
     place_of,
@@ -24,6 +23,7 @@ from suture.extend import (
     without_sender,
 )
 from suture_papers.complexity.table import MEASURE, name_measure, split_complexity
+from suture_papers.reports.legends import legend_above
 
 
 def arrange(table: pd.DataFrame) -> Chart:

@@ -9,8 +9,8 @@ from itertools import permutations, product
 
 from suture import Data, Network
 from suture.core.stitches import Conv, Stitch, stitch_for
-from suture.extend import Control
 from suture.fits import LeastSquares, Quick
+from suture.measurement.trials.controls import Control
 from suture_papers import recipes
 from suture_papers.base.cells import number_pair
 from suture_papers.base.plans import (

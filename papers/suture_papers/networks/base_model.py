@@ -27,7 +27,7 @@ from safetensors.torch import load as from_bytes
 from torch import Tensor, nn
 
 from suture import Network, Samples
-from suture.common.errors import DataError, FitError, SourceError
+from suture.common.errors import DataError, FitError, SourceError, may_be_of_machine
 from suture.extend import (
     NETWORKS,
     Activations,
@@ -40,7 +40,6 @@ from suture.extend import (
     flush,
     hash_code,
     identity,
-    may_be_of_machine,
     registered_name,
     to_safetensors,
     undisturbed,

@@ -18,10 +18,10 @@ import torch
 from suture import Data, Network, Trial
 from suture.core.stitches import Conv, FullLinear
 from suture.data.changes import vary
-from suture.extend import At, Control, Scores
-from suture.measurement.scores.scores import Accuracy
+from suture.extend import At
+from suture.measurement.scores.scores import Accuracy, Score
 from suture.measurement.scores.traits import Trait, confuses, knows
-from suture.measurement.trials.controls import untrained_both
+from suture.measurement.trials.controls import Control, untrained_both
 from suture_papers.base.cells import COMPLEXITIES
 from suture_papers.base.plans import (
     ACCURACY,
@@ -65,7 +65,7 @@ def plan_seams(
     receiver: str,
     data: Data,
     seams: Sequence[Joined],
-    scores: Scores = ACCURACY,
+    scores: tuple[Score, ...] = ACCURACY,
     sample: Sequence[int] = (),
     instead: tuple[Control, ...] = (),
     every: bool = False,

@@ -26,7 +26,6 @@ from suture.extend import (
     Picture,
     draw_lines,
     guess_height,
-    legend_above,
     name_cuts,
     shortened,
     slot,
@@ -36,6 +35,7 @@ from suture.extend import (
 )
 from suture_papers.base.cells import Tables
 from suture_papers.base.study import Study
+from suture_papers.reports.legends import legend_above
 from suture_papers.reports.panels import NOT_MEASURED, arrange_panels
 
 _WIDE = 12  #: cuts, or letters of a bar's name times four, after which a panel has the page's width

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from suture.extend import (
-    MARKED,
     Drawn,
     Page,
     Run,
@@ -28,6 +27,7 @@ from suture_papers.reports.terminal import count_open, number
 _TINY = (
     "No verdict is given: at tiny scale networks are minimal and trained for two steps, so the figures mean nothing."
 )
+MARKED = ("reproduced", "not reproduced", "undecided")  #: verdicts that have a colour
 _VERDICTS = (*MARKED, "reported", "not measured")
 
 
@@ -64,7 +64,7 @@ def section(study: Study, result: Result, several: bool) -> tuple[str, list[Bloc
             "says otherwise."
         )
         caption = f"The claims of {study.id}. {said}"
-        blocks.append(("table", lay_words(caption, headings, rows, "claims")))
+        blocks.append(("table", lay_words(caption, headings, rows, "claims", MARKED)))
     for place, chart in enumerate(arrange_panels(study.panels, result.tables), 1):
         if any(line.has_values for measure in chart.measures for line in measure.lines):
             blocks.append(("figure", Drawn(chart, partial(panel_for_page, chart))))

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from suture.common.errors import DataError
-from suture.extend import LOOK, SERIES, THRESHOLD, Block, Chart, Line, Mask, Measure, Numbers, not_converged
+from suture.extend import LOOK, SERIES, THRESHOLD, Block, Chart, Line, Measure, not_converged
 from suture_papers.base.cells import PERCENT, Tables, Where, average_cells
 from suture_papers.base.quantities import LEVEL, average_units, figure_of
 from suture_papers.base.study import Panel
@@ -124,11 +125,11 @@ def _lines(
         yield _line(number, name, of_seeds, [look], np.asarray(open_, bool))
 
 
-def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[Look], open_: Mask) -> Line:
+def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[Look], open_: NDArray[np.bool_]) -> Line:
     """Return a line of the means over pairs, which are the columns, with 95 % intervals over networks."""
     made = [figure_of(average_units(row), LEVEL) if row.notna().any() else None for _, row in of_seeds.iterrows()]
     value, low, high = np.array([(f.value, f.low, f.high) if f else (np.nan,) * 3 for f in made]).reshape(-1, 3).T
-    seeds: Numbers = of_seeds.to_numpy(float).T
+    seeds: NDArray[np.float64] = of_seeds.to_numpy(float).T
     return Line(
         f"#{number}", name, value, low, high, np.zeros(value.shape, bool), looks=tuple(looks), seeds=seeds, open=open_
     )

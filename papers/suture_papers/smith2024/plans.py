@@ -6,9 +6,8 @@ from functools import partial
 
 from suture import Data, Network, Trial
 from suture.data.changes import Variant
-from suture.extend import Control
 from suture.fits import Fit
-from suture.measurement.trials.controls import clustered_noise, itself, shuffled_pairs, untrained_sender
+from suture.measurement.trials.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
 from suture_papers import recipes
 from suture_papers.base.cells import number_pair
 from suture_papers.base.plans import (

@@ -132,18 +132,6 @@ def share_or_number(text: str) -> float:
         raise ArgumentTypeError(f"{text}: give a share such as 0.2, or a number of samples") from None
 
 
-def numbers_from(least: int) -> Callable[[str], tuple[int, ...]]:
-    """Return the type of whole numbers from ``least``, separated by commas, each once and sorted."""
-
-    def read(text: str) -> tuple[int, ...]:
-        names = [name.strip() for name in text.split(",")]
-        if not all(name.isdecimal() and int(name) >= least for name in names):
-            raise ArgumentTypeError(f"{text}: give whole numbers from {least}, separated by commas, such as 4,8")
-        return tuple(sorted(set(map(int, names))))
-
-    return read
-
-
 def named_path(text: str) -> str:
     """Return the text. An empty one, which a shell makes of a variable that is not set, is refused."""
     if not text:

@@ -5,10 +5,8 @@ samples'. Everything below a measurement sees outputs and targets as tensors and
 
 - ``losses``: the loss of every sample, in nats or the task's own unit, which is descended on;
 - ``errors``: how wrong every sample is, by which the best of several stitches is chosen;
-- ``positions``: how many predictions of a sample count, so that a long text weighs more than a short one.
-
-When a trial is made it asks once for the ``Facts`` of its scored data: on which axis the classes of outputs lie, how
-many predictions count, and the score of a network that has learned nothing.
+- ``positions``: how many predictions of a sample count, so that a long text weighs more than a short one;
+- ``chance`` and ``guess``: the score of a network that has learned nothing.
 """
 
 import math
@@ -29,30 +27,12 @@ LARGE = 2**22  #: outputs of a text from which on its tokens are scored as rows,
 IGNORED = -100  #: the label of a position that does not count, as in torch's ``cross_entropy``
 
 
-@dataclass(frozen=True)
-class Facts:
-    """The facts of a task on given outputs and targets.
-
-    ``axis`` is that of the classes in outputs ``(n, …)``, ``None`` if there are none; ``positions`` is how many
-    predictions count, of all samples together; ``unit`` is what one independent sample is. ``chance`` is the value of
-    the task's first default score, in its unit, that a constant answer reaches: ``None`` for copies, whose targets are
-    the receiver's own outputs.
-    """
-
-    axis: int | None
-    positions: int
-    unit: str
-    chance: float | None
-
-
 @keyed_as("Task")
 class Task(ABC):
     """The meaning of outputs and targets. Tasks are frozen dataclasses; equal settings are equal tasks."""
 
     name: ClassVar[str]  #: in tables
-    unit: ClassVar[str] = "sample"  #: what one independent sample is, over which intervals are taken
     labelled: ClassVar[bool] = True  #: whether there is nothing to learn from inputs that come without labels
-    classes_on: ClassVar[int | None] = None  #: the axis of outputs on which classes lie, if there are some
     copies: ClassVar[bool] = False  #: whether targets are the receiver's own outputs, and no labels are read
 
     @abstractmethod
@@ -65,14 +45,6 @@ class Task(ABC):
     @abstractmethod
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Return the reason why outputs ``(n, *shape)`` do not suit the targets; empty if they do."""
-
-    def facts(self, shape: tuple[int, ...], targets: Tensor) -> Facts:
-        """Return the facts for outputs ``(n, *shape)``, which must suit the targets (``check_outputs``)."""
-        return Facts(self.axis(shape, targets), int(self.positions(targets).sum()), self.unit, self.chance(targets))
-
-    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int | None:
-        """Return the axis of outputs ``(n, *shape)`` on which the classes lie, ``None`` if there are no classes."""
-        return self.classes_on
 
     def chance(self, targets: Tensor) -> float | None:
         """Return the first default score of a constant answer; ``None`` if that is not known."""
@@ -126,8 +98,6 @@ class Classification(Task):
     """One class per sample: outputs ``(n, classes)``, targets ``(n,)`` int64. Losses are cross-entropies in nats."""
 
     name: ClassVar[str] = CLASSIFICATION
-    unit: ClassVar[str] = "image"
-    classes_on: ClassVar[int | None] = 1
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless every target is the index of a class."""
@@ -175,7 +145,6 @@ class DenseClassification(Task):
     classes: Literal["first", "last"] | None = later(None)
 
     name: ClassVar[str] = "dense classification"
-    unit: ClassVar[str] = "image"
 
     def __post_init__(self) -> None:
         if self.classes not in ("first", "last", None):
@@ -208,22 +177,17 @@ class DenseClassification(Task):
         wanted = " or ".join(map(_batch, allowed.values()))
         return f"labels {_batch(places)} of {len(classes)} classes need outputs {wanted}, and these are {_batch(shape)}"
 
-    def axis(self, shape: tuple[int, ...], targets: Tensor) -> int:
-        """Return 1 or the last axis. Raises ``DataError`` if both are possible, and ``classes`` is not given."""
-        places = tuple(targets.shape[1:])
-        if self.classes is None and shape[1:] == shape[:-1] == places:
-            raise DataError(_say_ambiguous(shape))
-        is_first = shape[1:] == places if self.classes is None else self.classes == "first"
-        return 1 if is_first else len(shape)
-
     def chance(self, targets: Tensor) -> float:
         """Return the share of the commonest class among the positions that count."""
         return Classification().chance(targets[targets != IGNORED])
 
     def lay_out(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return outputs as ``(n, classes, positions)``."""
-        axis = self.axis(tuple(outputs.shape[1:]), targets)
-        return outputs.flatten(2) if axis == 1 else outputs.flatten(1, -2).transpose(1, 2)
+        """Return outputs as ``(n, classes, positions)``. Raises ``DataError`` if they may be laid out in two ways."""
+        shape, places = outputs.shape[1:], targets.shape[1:]
+        if self.classes is None and shape[1:] == shape[:-1] == places:
+            raise DataError(_say_ambiguous(shape))
+        is_first = shape[1:] == places if self.classes is None else self.classes == "first"
+        return outputs.flatten(2) if is_first else outputs.flatten(1, -2).transpose(1, 2)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy of every sample's positions."""
@@ -252,8 +216,6 @@ class NextToken(Task):
 
     name: ClassVar[str] = "next token"
     labelled: ClassVar[bool] = False
-    unit: ClassVar[str] = "document"
-    classes_on: ClassVar[int | None] = 2
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless targets are token ids, or ignored, of at least two positions."""
@@ -337,8 +299,6 @@ class MultiLabel(Task):
     """
 
     name: ClassVar[str] = "multi-label"
-    unit: ClassVar[str] = "image"
-    classes_on: ClassVar[int | None] = 1
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless targets are 0 or 1 for every class, and each class has both."""

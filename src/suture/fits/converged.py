@@ -77,7 +77,7 @@ class Converged(Fit):
     cap: int = CAP
     batch: int = 256
     patience: int = 1
-    version: ClassVar[int] = 4  #: 1, 2 and 3 were versions 15, 16 and 17 of the measuring code as a whole
+    version: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         _check_steps(self, "cap", 2 * FIRST)

@@ -22,10 +22,9 @@ from torch import nn
 
 from suture.common.constants import CHUNK
 from suture.common.devices import free_memory
-from suture.common.errors import DataError, DeviceError, RunnerError, StoreError
+from suture.common.errors import DeviceError, RunnerError, StoreError
 from suture.common.mapped import LARGE, is_mapped
 from suture.common.sizes import cores, in_words
-from suture.common.validation import check_kind
 from suture.core.activations.cache import PART, rows_at_once
 from suture.core.activations.disk_cache import disk_budget
 from suture.core.network.network import Network
@@ -35,7 +34,7 @@ from suture.data import Samples
 from suture.fits import Converged, Fit, Logistic, Narrower, Quick
 from suture.measurement.scores.pooled import SUMMARISED
 from suture.measurement.trials.measure import LEAST
-from suture.measurement.trials.trial import Trial
+from suture.measurement.trials.trial import Trial, check_plan
 from suture.runs.store.store import TRIALS, Store
 from suture.runs.timing import is_last, time_trials
 
@@ -160,12 +159,7 @@ def forecast(
 
     Raises ``DataError`` for a plan without trials, ``RunnerError`` if ``workers`` is below 1 or not even one fits.
     """
-    check_kind("plan", plan, Iterable, "several trials, such as those of curve or matrix")
-    trials = list(plan)
-    if not trials:
-        raise DataError("this plan has no trials; plan at least one: suture.curve(…), suture.matrix(…)")
-    for trial in trials:
-        check_kind("what is planned", trial, Trial, "a trial, such as curve or matrix plans")
+    trials = check_plan(plan)
     if workers is not None and workers < 1:
         raise RunnerError(f"workers={workers}: give at least 1, or leave it out for all {cores()} cores")
     distinct = {trial.key: trial for trial in trials}

@@ -258,51 +258,25 @@ class _Logged(Lines):
         LOG.log(level, "%s", line)
 
 
+def _in_both(name: str) -> Any:
+    """Make a method that calls that of this name for what is shown, and for what is logged."""
+
+    def call(self: "AlsoLogged", *given: Any) -> None:
+        for one in self.both:
+            getattr(one, name)(*given)
+
+    return call
+
+
 class AlsoLogged(Progress):
     """Shows progress as another does, and logs it."""
 
     def __init__(self, shown: Progress) -> None:
         self.both = (shown, _Logged())
 
-    def begin(self, total: int, done: int, noun: str = "trial") -> None:
-        """Begin both."""
-        for one in self.both:
-            one.begin(total, done, noun)
-
-    def more(self, count: int, done: int) -> None:
-        """Add to both."""
-        for one in self.both:
-            one.more(count, done)
-
-    def working_on(self, what: str, share: Share | None = None) -> None:
-        """Announce to both that a trial begins."""
-        for one in self.both:
-            one.working_on(what, share)
-
-    def at(self, what: str, phase: str) -> None:
-        """Announce the current step to both."""
-        for one in self.both:
-            one.at(what, phase)
-
-    def done(self, what: str, error: str | None) -> None:
-        """Tell both that it is done."""
-        for one in self.both:
-            one.done(what, error)
-
-    def updated(self, table: Callable[[], pd.DataFrame]) -> None:
-        """Tell both that more is known."""
-        for one in self.both:
-            one.updated(table)
-
-    def warn(self, said: str) -> None:
-        """Tell both of the warning."""
-        for one in self.both:
-            one.warn(said)
-
-    def end(self) -> None:
-        """End both."""
-        for one in self.both:
-            one.end()
+    begin, more, working_on = _in_both("begin"), _in_both("more"), _in_both("working_on")
+    at, done, updated = _in_both("at"), _in_both("done"), _in_both("updated")
+    warn, end = _in_both("warn"), _in_both("end")
 
 
 class Bar(_Shown):

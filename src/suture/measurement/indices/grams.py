@@ -68,11 +68,6 @@ class Gram:
     spread: float  #: ‖μ - μ̄‖²
     features: int  #: p
 
-    @property
-    def constant(self) -> bool:
-        """Whether all samples are the same."""
-        return not bool(self.products.diagonal().any())
-
     def squared_distances(self) -> Tensor:
         """Return ‖xᵢ - xⱼ‖², ``(n, n)``."""
         own = self.products.diagonal()

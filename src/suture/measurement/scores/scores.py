@@ -47,6 +47,18 @@ from suture.data.noise import ClusteredNoise
 from suture.data.tasks import Task
 from suture.measurement.scores.intervals import Estimate, Floats, check_values, mean_interval, paired_interval
 
+__all__ = [
+    "Accuracy",
+    "Confusion",
+    "CrossEntropy",
+    "Named",
+    "NetworkScore",
+    "Score",
+    "ScoreCard",
+    "estimate",
+    "estimate_penalty",
+]
+
 UNITS = ("fraction", "nats", "bits", "raw")
 """What the values of a score may be counted in."""
 

@@ -33,7 +33,7 @@ from suture.measurement.scores.scores import Accuracy, Confusion, Named, Network
 
 
 def _of_score(name: str, what: str) -> Any:
-    """Make a property of a trait that is its score's."""
+    """Make a property, or a method, of a trait that is its score's."""
     return property(lambda trait: getattr(trait.score, name), doc=what)
 
 
@@ -67,6 +67,11 @@ class Trait(Named):
     reads_network = _of_score("reads_network", "Whether it needs the network itself.")
     named_classes = _of_score("named_classes", "The classes that its score names.")
     compares_samples = _of_score("compares_samples", "Whether its score of a sample depends on the outputs of others.")
+    selects = _of_score("selects", "Which samples its score is taken of.")
+    per_sample = _of_score("per_sample", "Its score of each sample.")
+    gather = _of_score("gather", "Its score's rows for some samples.")
+    settle = _of_score("settle", "Its score of each sample, from the rows of all.")
+    of_network = _of_score("of_network", "Its score of each sample, from the network itself.")
 
     def samples(self, data: Data) -> Samples:
         """Return the samples to score it on, made from the data.
@@ -87,26 +92,6 @@ class Trait(Named):
         """Return the trait whose score reads outputs of the data's task."""
         score = self.score.for_task(task)
         return self if score is self.score else replace(self, score=score)
-
-    def selects(self, labels: Tensor) -> Tensor:
-        """Return which samples are scored, a bool mask of shape (n,)."""
-        return self.score.selects(labels)
-
-    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return its score of each sample, (n,)."""
-        return self.score.per_sample(logits, labels)
-
-    def gather(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return its score's rows for some samples."""
-        return self.score.gather(logits, labels)
-
-    def settle(self, rows: Tensor) -> Tensor:
-        """Return its score of each sample, (n,), from the rows of all."""
-        return self.score.settle(rows)
-
-    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """Return its score of each sample, (n,), from the network itself."""
-        return self.score.of_network(network, samples)
 
 
 @keyed_as("Computed")

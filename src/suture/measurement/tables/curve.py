@@ -22,7 +22,6 @@ from suture.measurement.tables.table import (
     check_single,
     ends_at_output,
     main_score,
-    never_known,
     not_converged,
     rows_of,
     summary,
@@ -34,10 +33,6 @@ NO_SENDER = ("itself", NOISE)  #: controls in which the receiver, or no network,
 _OF_SENDER = ("linear probe",)  #: baselines that depend on the sender's cut alone
 _SEAM = ["sender_cut", "receiver_cut"]
 _FITTED = ("fit", "stitch", "fit_data", "score_data")  #: by what a control may differ from a pair beside it
-_VALUES = [
-    *("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score"),
-    *("penalty", "penalty_low", "penalty_high", "n", "seeds", "interval"),
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +135,7 @@ class Curve:
     def line(self, control: str) -> pd.DataFrame:
         """Return the rows of a control, those of noise whatever its scale; all missing if it was not tried."""
         tried = [kind for kind in self.lines if kind == control or (control == NOISE and kind.startswith(NOISE))]
-        return self.lines[min(tried)] if tried else pd.DataFrame(index=list(self.cuts), columns=_VALUES, dtype=float)
+        return self.lines[min(tried)] if tried else next(iter(self.lines.values())).iloc[:0].reindex(list(self.cuts))
 
     def scores(self, control: str = PLAIN) -> Estimates:
         """Return the stitched network's scores, in the unit of the penalty, and such that more is better."""
@@ -156,10 +151,7 @@ class Curve:
 
     def is_sure(self, control: str = PLAIN) -> Mask:
         """Return where the fit reports that it had converged."""
-        rows = self.line(control)
-        if "converged" not in rows:
-            return np.zeros(len(rows), bool)
-        return rows["converged"].astype("boolean").fillna(False).to_numpy(bool)
+        return self.line(control)["converged"].fillna(False).to_numpy(bool)
 
     def guessing(self, chance: float | None) -> Numbers:
         """Return the score of guessing at every seam, as ``scores`` counts it; nan where it is not known.
@@ -167,20 +159,13 @@ class Curve:
         ``chance`` is in the score's unit, and takes the place of the table's.
         """
         rows = self.plain
-        known = rows["chance"].to_numpy(float) if "chance" in rows else np.full(len(rows), np.nan)
-        known = known if chance is None else np.full(len(rows), chance)
+        known = rows["chance"].to_numpy(float) if chance is None else np.full(len(rows), chance)
         return known * self._scale
-
-    @property
-    def never_known(self) -> str:
-        """The fits of the trials themselves that cannot say whether they have converged, such as ``Quick()``."""
-        return " and ".join(never_known(self.plain))
 
     def is_doubtful(self) -> Mask:
         """Return where networks are not to be trusted, by the trial itself or by the receiver stitched to itself."""
-        lines = [self.line(kind) for kind in (PLAIN, "itself")]
-        said = [line["warning"].fillna("").to_numpy(str) != "" for line in lines if "warning" in line]
-        return np.asarray(np.any([np.zeros(len(self.seams), bool), *said], axis=0))
+        own, itself = (self.line(kind)["warning"].fillna("").to_numpy(str) != "" for kind in (PLAIN, "itself"))
+        return np.asarray(own | itself)
 
     def ahead_of(self, control: str) -> Estimates:
         """Return by how much the stitched network beats a control, in the unit of the penalty.
@@ -191,8 +176,7 @@ class Curve:
             return self._ahead[control]
         apart = self.scores().less(self.scores(control))
         value, low, high = apart.value.copy(), apart.low.copy(), apart.high.copy()
-        lines = [self.line(kind) for kind in (PLAIN, control)]
-        held = [line["outcomes"].fillna("") if "outcomes" in line else [""] * len(line) for line in lines]
+        held = [self.line(kind)["outcomes"].fillna("") for kind in (PLAIN, control)]
         for i, texts in enumerate(zip(*held, strict=True)):
             one, other = (unpack(text) if text else None for text in texts)
             if one is not None and other is not None and one.describes(self.score) and (found := compare(one, other)):

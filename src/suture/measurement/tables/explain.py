@@ -289,7 +289,7 @@ def _not_calibrated(similarities: pd.DataFrame) -> Iterator[str]:
 
 def _untried(found: tuple[Curve, ...]) -> Iterator[str]:
     """Name the controls that were not run, or not everywhere."""
-    tasks = set(found[0].table["task"]) if "task" in found[0].table else set()
+    tasks = set(found[0].table["task"])
     for control, ruled_out in _RULED_OUT.items():
         if control in (NOISE, "linear probe") and not tasks <= {"", CLASSIFICATION}:
             continue  # there is nothing of a class where there are no classes

@@ -19,8 +19,8 @@ on the other, else *undecided*. A mark concerns one seam. What is counted over s
 
 A fit that had not converged may still gain. A penalty is then an upper bound: it may show that a seam works, never that
 it does not. A control that had not converged is beaten only by more than the margin and the gain that it may still
-make. That is what its fit said of its last doubling, ``gained`` and its standard error. A fit that says nothing may
-still gain the most that it fell short by where it was judged (``SHORTFALL``); of any other the question stays open.
+make. That is what its fit said of its last doubling, ``gained`` and its standard error. If it says nothing, the
+question stays open.
 
 *Whose mistakes.* κ is Cohen's κ of being right or wrong on the same samples (Geirhos, Meding & Wichmann 2020). The
 baseline is κ(A, B): how far the two networks agree without a stitch. Mistakes are the sender's if κ(stitched, A) is
@@ -47,10 +47,6 @@ CONTROL = {"sender": "untrained sender", "receiver": "untrained receiver", "pair
 YES, NO, CLOSE, UNASKED = "yes", "no", "undecided", ""
 SENDERS, RECEIVERS, BOTH, NEITHER = "the sender's", "the receiver's", "both networks'", "neither network's"
 
-#: pp by which a fit that reports no gain of its own fell short, at most, of the best known stitch at the seams of
-#: ``benchmarks/results/reference``. None has been judged at enough of them yet, so with such a fit questions 2 and 3
-#: stay open where its control would have to be beaten.
-SHORTFALL: dict[str, float] = {}
 LEAST_ERRORS = 100  #: of each network, below which κ says nothing
 SHARED = 0.05  #: κ above the baseline, from which on mistakes count as a network's
 LEVEL = 0.05
@@ -66,7 +62,6 @@ class Answers:
     the mark would still be yes or no. ``assumed`` is where a control counts as beaten that had not converged.
     """
 
-    question: Question
     margin: float
     marks: tuple[str, ...]
     behind: Estimates
@@ -135,7 +130,7 @@ def _works(pair: Curve, margin: float) -> Answers:
     marks = _mark(penalty, yes=penalty.high < margin, no=(penalty.low > margin) & sure)
     surely = _level(penalty, margin, _freedom(pair, PLAIN))
     surely[(penalty.value > margin) & ~sure] = 1.0
-    return Answers("works", margin, marks, penalty, surely, np.zeros(len(marks), bool))
+    return Answers(margin, marks, penalty, surely, np.zeros(len(marks), bool))
 
 
 def _needs(pair: Curve, role: Question, margin: float) -> Answers:
@@ -148,7 +143,7 @@ def _needs(pair: Curve, role: Question, margin: float) -> Answers:
     yes, no = least.low > margin, most.high < margin
     free = np.minimum(_freedom(pair, PLAIN), _freedom(pair, control))
     surely = np.fmin(_level(least, margin, free, above=True), _level(most, margin, free, above=False))
-    return Answers(role, margin, _mark(ahead, yes, no), ahead, surely, yes & (gain > 0))
+    return Answers(margin, _mark(ahead, yes, no), ahead, surely, yes & (gain > 0))
 
 
 def _pairs(pair: Curve, margin: float, chance: float | None) -> Answers:
@@ -157,7 +152,7 @@ def _pairs(pair: Curve, margin: float, chance: float | None) -> Answers:
     above = kept.moved(-floor)
     marks = _mark(above, yes=above.high <= margin, no=above.low > margin)
     surely = _level(above, margin, _freedom(pair, CONTROL["pairs"]))
-    return Answers("pairs", margin, marks, above, surely, np.zeros(len(marks), bool))
+    return Answers(margin, marks, above, surely, np.zeros(len(marks), bool))
 
 
 def _mark(of: Estimates, yes: Mask, no: Mask) -> tuple[str, ...]:
@@ -175,19 +170,14 @@ def may_gain(pair: Curve, control: str) -> Numbers:
     Nothing if it had converged. Infinite if nobody knows.
     """
     rows = pair.line(control)
-    gain = np.where(pair.is_sure(control), 0.0, np.inf)
-    if not pair.percent or "gained" not in rows:
-        return gain
     said = rows["gained"].to_numpy(float).clip(0) + rows["gained_error"].to_numpy(float)
-    short = np.array([SHORTFALL.get(str(fit), np.inf) for fit in rows["fit"]])
-    return np.where(gain > 0, np.where(np.isfinite(said), said, short), gain)
+    unsure = said if pair.percent else np.full(len(rows), np.nan)
+    return np.where(pair.is_sure(control), 0.0, np.where(np.isfinite(unsure), unsure, np.inf))
 
 
 def _freedom(pair: Curve, control: str) -> Numbers:
     """Return the degrees of freedom of each interval: one less than there are seeds, infinite over samples."""
     rows = pair.line(control)
-    if "interval" not in rows:
-        return np.full(len(rows), np.inf)
     seeds = rows["seeds"].astype("Float64").to_numpy(float, na_value=np.nan)
     return np.where((rows["interval"] == OVER_SAMPLES).to_numpy(bool), np.inf, np.fmax(seeds - 1, 1))
 
@@ -216,26 +206,24 @@ def _level(of: Estimates, margin: float, free: Numbers, above: bool | None = Non
 
 
 def _mistakes(pair: Curve) -> Answers:
-    rows = pair.plain
-    held = rows["outcomes"].fillna("") if "outcomes" in rows else [""] * len(rows)
+    held = pair.plain["outcomes"].fillna("")
     found = [agreement(unpack(text)) if text and pair.sender != pair.receiver else None for text in held]
     marks = tuple(UNASKED if one is None else one.mark for one in found)
     value, low, high = (
         np.array([(np.nan,) * 3 if one is None else one.senders for one in found], float).reshape(-1, 3).T
     )
     none = np.zeros(len(marks), bool)
-    return Answers("mistakes", SHARED, marks, Estimates(value, low, high), np.full(len(marks), np.nan), none)
+    return Answers(SHARED, marks, Estimates(value, low, high), np.full(len(marks), np.nan), none)
 
 
 @dataclass(frozen=True)
 class Agreement:
     """How two parents and their stitched network agree in being right or wrong, by Cohen's κ.
 
-    ``base`` is κ(sender, receiver); ``senders`` and ``receivers`` are by how much κ of the stitched network with either
-    exceeds it, each with a 95 % interval.
+    ``senders`` and ``receivers`` are by how much κ of the stitched network with either exceeds κ(sender, receiver),
+    each with a 95 % interval.
     """
 
-    base: float
     senders: tuple[float, float, float]
     receivers: tuple[float, float, float]
 
@@ -277,7 +265,7 @@ def agreement(outcomes: Outcomes) -> Agreement | None:
         spread = float(np.sqrt(max(shares @ slope**2 - (shares @ slope) ** 2, 0.0) / n))
         reach = float(ndtri(1 - LEVEL / 2)) * spread
         differences.append((value, value - reach, value + reach))
-    return Agreement(base, *differences)
+    return Agreement(*differences)
 
 
 def _kappa(shares: Numbers, one: int, other: int) -> float:

@@ -46,7 +46,7 @@ class Reading:
         plain = self.table[self.table["control"] == PLAIN] if "control" in self.table else self.table
         seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
         pairs = pairs_of(seams)
-        planned = set(plain["plan"]) if "plan" in plain else {""}
+        planned = set(plain["plan"])
         if planned == {"trait"} and len(pairs) == 2:
             return "trait"
         several_to_one = seams.duplicated(["sender", "receiver", "receiver_cut"]).any()

@@ -52,7 +52,7 @@ def record(result: Measurement | Failure) -> Record:
         "gained": None if result.gained is None else asdict(result.gained),
         "validation_loss": None if isnan(result.validation_loss) else result.validation_loss,
         "alone": dict(result.alone),
-        "chance": {default_scores(trial.task)[0].name: trial.facts.chance},
+        "chance": {default_scores(trial.task)[0].name: trial.task.chance(trial.score_data.labels)},
         "outcomes": "" if result.outcomes is None else result.outcomes.pack(),
         "notes": [*(f"Warning: {said}" for said in result.warnings), *result.notes],
         "curve": [asdict(point) for point in result.curve],

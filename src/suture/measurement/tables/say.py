@@ -28,7 +28,7 @@ from suture.measurement.tables.questions import (
     may_gain,
 )
 from suture.measurement.tables.read import Reading
-from suture.measurement.tables.table import Mask, write_score
+from suture.measurement.tables.table import Mask, never_known, write_score
 
 FEW = 3  #: seams that a sentence names
 MOST = 6  #: seams that a list names
@@ -278,7 +278,7 @@ def say_trouble(reading: Reading) -> list[str]:
                 f"At {_some(reading, near, named_up_to=FEW)} the control '{CONTROL[role]}' was still gaining when its "
                 "fit ended; fitted for longer it might catch up."
             )
-    fits = dict.fromkeys(fit for pair in reading.pairs if (fit := pair.never_known))
+    fits = dict.fromkeys(fit for pair in reading.pairs for fit in never_known(pair.plain))
     behind = (reading.gather(lambda pair: pair.penalties().low) > (reading.margin or 0)) & reading.are("works", CLOSE)
     if fits and behind.any():
         said.append(

@@ -90,12 +90,7 @@ _IDENTITY = [
 _SETTINGS = ("stitch", "fit", "study", "fit_data", "score_data")  #: that tell measurements at one seam apart
 _SIDES = ("low", "high")
 _APART = [f"apart_{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-_LATER: dict[str, str | float] = {
-    **dict.fromkeys(_APART, float("nan")),
-    "start": "",
-    **dict.fromkeys(("chance", "gained", "gained_error"), float("nan")),
-    **dict.fromkeys(("task", "plan", "versions", "outcomes", "device", "warning"), ""),
-}  #: what older tables lack: unknown
+_LATER = ("chance", "gained", "gained_error")  #: numbers that tables of measurements may lack: unknown
 
 MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
 
@@ -198,7 +193,7 @@ def _check_names_tell_trials(table: pd.DataFrame) -> None:
 
 
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:
-    """Raise ``DataError`` if a table lacks columns that older tables have, too."""
+    """Raise ``DataError`` if a table lacks columns that every table of its kind has."""
     check_kind("table", table, pd.DataFrame, f"a table of {what}")
     missing = [name for name in names if name not in table and name not in _LATER]
     if missing:
@@ -206,13 +201,11 @@ def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str
 
 
 def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of measurements with the columns that older ones lack, at their places and unknown."""
+    """Return a table of measurements with the columns that some lack, at their places and unknown."""
     missing = [name for name in _LATER if name not in table]
     if not missing or not {*COLUMNS} <= {*table, *_LATER}:
         return table
-    added = table.copy()
-    for name in missing:
-        added[name] = pd.Series(_LATER[name], index=table.index, dtype=COLUMNS[name])
+    added = table.assign(**dict.fromkeys(missing, float("nan")))
     return added[[*COLUMNS, *(name for name in added if name not in COLUMNS)]]
 
 
@@ -225,16 +218,12 @@ def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 def never_known(rows: pd.DataFrame) -> list[str]:
     """Name the fits of rows that were measured and cannot say whether they have converged, such as ``Quick()``."""
-    if not {"fit", "converged", "stitched"} <= {*rows}:
-        return []
     silent = rows["converged"].isna() & rows["stitched"].notna()
     return sorted(map(str, rows.loc[silent, "fit"].dropna().unique()))
 
 
 def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
     """Return where stitched activations certainly differ from the receiver's own, by either measure."""
-    if not {*_APART} <= {*rows}:
-        return pd.Series(False, index=rows.index)
     ends = rows[_APART].astype("float64")
     either = pd.Series(False, index=rows.index)
     for name in MEASURES:
@@ -244,8 +233,7 @@ def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 def say_quick(table: pd.DataFrame) -> str:
     """Return the quick fits of a table, in words for its readers; empty if there are none."""
-    fits = [str(fit) for fit in table["fit"].dropna().unique()] if "fit" in table else []
-    quick = sorted(fit for fit in fits if fit.startswith("Quick("))
+    quick = sorted(fit for fit in map(str, table["fit"].dropna().unique()) if fit.startswith("Quick("))
     return f"fitted by {' and '.join(quick)}" if quick else ""
 
 

@@ -62,7 +62,6 @@ LEAST = 512  #: validation samples that are kept whatever they cost: one of them
 Networks = Network | Sequence[Network]
 Patterns = str | Cut | Sequence[str | Cut]
 Which = Patterns | Mapping[str, Patterns]
-Scores = tuple[Score, ...]
 
 
 @dataclass(frozen=True)

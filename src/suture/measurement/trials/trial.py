@@ -16,7 +16,7 @@ version of a part, the trials that used it are measured again, with the same ran
 So a trial gives the same bits alone or among others, in any order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ from suture.core.stitched import Seam, Stitched, check_cut_for_views, check_toke
 from suture.core.stitches import PooledLinear, Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
-from suture.data.tasks import Classification, Facts, Task
+from suture.data.tasks import Classification, Task
 from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import Gained
 from suture.measurement.scores.alone import find_doubts
@@ -133,11 +133,6 @@ class Trial:
     def judged(self) -> Samples:
         """The samples on which its networks are judged alone."""
         return self.judged_on if self.judged_on is not None else self.score_data
-
-    @cached_property
-    def facts(self) -> Facts:
-        """The task's facts of the score data and the receiver's outputs: layout, positions, unit and chance."""
-        return self.task.facts(self.receiver.output_shape, self.score_data.labels)
 
     @cached_property
     def guess(self) -> float | None:
@@ -498,3 +493,18 @@ def _check_data(trial: Trial, samples: Samples) -> None:
             )
     if isinstance(trial.sender, ClusteredNoise):
         trial.sender.check(samples)
+
+
+def check_plan(plan: Iterable[Trial]) -> list[Trial]:
+    """Return the trials as a list. Raises ``DataError`` if there is something else in the plan, or nothing."""
+    if isinstance(plan, Trial) or not isinstance(plan, Iterable):
+        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as those of curve or matrix")
+    items = list(plan)
+    for place, item in enumerate(items, start=1):
+        if not isinstance(item, Trial):
+            said = f"item {place} of this plan is a {type(item).__name__}, and no trial"
+            remedy = "plans add up: run(a + b)" if isinstance(item, Sequence) else "give what curve or matrix plans"
+            raise DataError(f"{said}; {remedy}")
+    if not items:
+        raise DataError("this plan has no trials; check its cuts, controls and seeds")
+    return items

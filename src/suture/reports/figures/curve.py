@@ -66,7 +66,6 @@ COVERED = 0.005  #: of the range of all lines: two that differ by no more anywhe
 BROADER = 2.0  #: points by which a line is broader for each that covers it
 _LETTER = 4.6  #: points: the width of a letter of a name, on average
 _TITLE_LETTERS = 13  #: of a panel's title, in an inch
-_LETTERS = 50  #: after which the name of a line is broken in the legend
 _SHORT = 18  #: letters of the name of a line on a phone, after which its middle is left out
 
 ASIDE, FEW_NAMES, ALL_NAMES = "aside", "few", "all"
@@ -301,7 +300,7 @@ def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:
     figure.align_ylabels([one for one in axes if one.get_ylabel()])  # the names of questions are wider than numbers
 
 
-# --- lines, names and legends -----------------------------------------------------------------------------------------
+# --- lines and names --------------------------------------------------------------------------------------------------
 
 
 def draw_lines(axes: Axes, measure: Measure, places: Sequence[str] = ()) -> Entries:
@@ -423,26 +422,6 @@ def name_cuts(axes: Axes, cuts: Sequence[str], inches: float, smallest: float = 
         fontsize=min(LETTERS, max(smallest, 0.85 * room * step)) if steep else LETTERS,
         parse_math=False,
     )
-
-
-def legend_above(where: Any, entries: Entries, inches: float, title: str = "", **how: Any) -> None:
-    """Name lines above a figure, or axes, so wide, in as many columns as their names leave room for."""
-    line = 5 * LETTERS  # points, with the gaps beside it
-    names = [fill(name, max(1, min(_LETTERS, int((72 * inches - line) / _LETTER)))) for _, name in entries]
-    longest = max(len(line) for name in names for line in name.splitlines())
-    columns = min(max(1, int(72 * inches // (_LETTER * longest + line))), 4)
-    on_axes: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3, "borderpad": 0.1}
-    made = where.legend(
-        [artist for artist, _ in entries],
-        [str(i) for i in range(len(entries))],  # set below: a name may begin with an underscore
-        **(on_axes if isinstance(where, Axes) else {"loc": "outside upper center"}),
-        ncols=columns,
-        title=title or None,
-        **{"title_fontsize": LETTERS, "columnspacing": 1.6, **how},
-    )
-    for text, name in zip(made.get_texts(), names, strict=True):
-        text.set_parse_math(False)
-        text.set_text(name)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

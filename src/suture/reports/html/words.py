@@ -19,12 +19,15 @@ from suture.reports.style import MARKS
 from suture.reports.terminal.curve import one_line
 from suture.runs.progress import clock
 
-MARKED = ("reproduced", "not reproduced", "undecided")  #: words of a table that have a colour
 
+def lay_words(
+    caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "", marks: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the template's values for a table of words, in which ``marks`` are coloured.
 
-def lay_words(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> dict[str, Any]:
-    """Return the template's values for a table of words; ``claims`` stand below each other on narrow pages."""
-    return {"caption": caption, "headings": headings, "rows": rows, "kind": kind, "marks": MARKED}
+    Rows of the kind ``claims`` stand below each other on narrow pages.
+    """
+    return {"caption": caption, "headings": headings, "rows": rows, "kind": kind, "marks": marks}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pandas as pd
 
 from suture.common.constants import ACTIVATIONS
 from suture.common.devices import parse_device
-from suture.common.errors import DataError, OutputError, RunnerError, StoreError, SutureError
+from suture.common.errors import OutputError, RunnerError, StoreError, SutureError
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
@@ -36,7 +36,7 @@ from suture.measurement.tables.table import save, say_warnings, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
 from suture.measurement.trials.plans import Settings, plan_seam
-from suture.measurement.trials.trial import Measurement, Trial
+from suture.measurement.trials.trial import Measurement, Trial, check_plan
 from suture.runs.progress import LOG, AlsoLogged, Progress, choose_bar
 from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Job, Measuring, Outcome, Runner
@@ -78,7 +78,7 @@ def run(
     runner, device = choose_runner(on, device)
     if store is None and (retry or extend):
         raise StoreError(f"{'retry' if retry else 'extend'}=True is for a store; give store=FOLDER, or leave it out")
-    shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
+    shown, trials = progress if progress is not None else choose_bar(), check_plan(plan)
     opened = store if store is None or isinstance(store, Store) else Store.make(store)
     work = Work(trials, opened, shown, retry=retry, extend=extend, command=command, device=device)
     work.forgets = not until_converged  # which measures trials again when all are done
@@ -115,7 +115,7 @@ def preview(
     store has them, so nothing is concluded from them. Raises the errors of ``run``.
     """
     runner, device = choose_runner(on, device)
-    shown, trials = progress if progress is not None else choose_bar(), _check_plan(plan)
+    shown, trials = progress if progress is not None else choose_bar(), check_plan(plan)
     work = Work(trials, store, shown, retry=False, extend=True, command=command, device=device, planned=False)
     is_fresh = bool(work.todo)
     work_off(work, runner)
@@ -151,21 +151,6 @@ def stitch(
     cache = Activations()
     measurement = measure(plain, cache)
     return replace(measurement, controls=tuple(attempt(other, cache) for other in others))
-
-
-def _check_plan(plan: Iterable[Trial]) -> list[Trial]:
-    """Return the trials as a list. Raises ``DataError`` if there is something else in the plan, or nothing."""
-    if isinstance(plan, Trial) or not isinstance(plan, Iterable):
-        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as those of curve or matrix")
-    items = list(plan)
-    for place, item in enumerate(items, start=1):
-        if not isinstance(item, Trial):
-            said = f"item {place} of this plan is a {type(item).__name__}, and no trial"
-            remedy = "plans add up: run(a + b)" if isinstance(item, Sequence) else "give what curve or matrix plans"
-            raise DataError(f"{said}; {remedy}")
-    if not items:
-        raise DataError("this plan has no trials; check its cuts, controls and seeds")
-    return items
 
 
 # --- queues -----------------------------------------------------------------------------------------------------------

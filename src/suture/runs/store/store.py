@@ -58,9 +58,7 @@ if TYPE_CHECKING:
     from suture.measurement.trials.trial import Trial
 
 FORMAT = 2  #: of the folder
-READ = (1, FORMAT)  #: formats that can be looked at; the first had one version for all parts, and no run goes on in it
 LABEL, DONE, TABLE = "suture.json", "done", "table.parquet"
-STATE = "state.safetensors"  #: of fits that older versions could go on with, beside a trial's files
 TRIALS, NETWORKS = "trials", "networks"
 #: For each kind of result, the files of its record and of its tensors; and entries of a record that are files of their
 #: own.
@@ -80,7 +78,8 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder).expanduser()
-        self.plans = Plans(self.path, _read_format(self.path))
+        _check_format(self.path)
+        self.plans = Plans(self.path)
 
     @classmethod
     def make(cls, folder: str | Path) -> "Store":
@@ -247,13 +246,11 @@ class Store:
         found = (path for path in self.activations.glob("*.safetensors") if _REMOVABLE.fullmatch(path.name))
         return {path: path.stat().st_size for path in found}
 
-    def clean(self) -> int:
-        """Remove these files, and return how many bytes they took. Another process that reads one keeps it."""
-        before = self.find_removable()
+    def clean(self) -> None:
+        """Remove these files. Another process that reads one keeps it."""
         self.kept_activations().clear()
-        for path in before:
+        for path in self.find_removable():
             path.unlink(missing_ok=True)
-        return sum(before.values())
 
     # --- keeping it ---------------------------------------------------------------------------------------------------
 
@@ -309,7 +306,7 @@ def find_damage(folder: Path, kind: str) -> dict[str, str]:
         return {DONE: "is missing"}
     except (OSError, ValueError):
         written = {}
-    if not set(FILES[kind]) <= written.keys() <= {*FILES[kind], *ASIDE.values(), STATE}:
+    if not set(FILES[kind]) <= written.keys() <= {*FILES[kind], *ASIDE.values()}:
         return {DONE: "has changed since it was written"}
     wrong = {}
     for name, sha in written.items():
@@ -338,7 +335,7 @@ def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
     return files
 
 
-def _read_format(path: Path) -> int:
+def _check_format(path: Path) -> None:
     if not (path / LABEL).is_file():
         there = (
             f"is not a folder of a run: it has no {LABEL}"
@@ -352,12 +349,11 @@ def _read_format(path: Path) -> int:
         label = read(path / LABEL, "format")
     except StoreError as error:
         raise StoreError(f"{path / LABEL} is damaged; delete it, and start the run again: it writes it anew") from error
-    if label["format"] not in READ:
+    if label["format"] != FORMAT:
         raise StoreError(
-            f"{path} is a store of format {label['format']!r}, and this version of Suture reads formats "
-            f"{' and '.join(map(str, READ))}; use the version that made it, or name another folder"
+            f"{path} is a store of format {label['format']!r}, and this version of Suture reads format {FORMAT}; use "
+            "the version that made it, or name another folder"
         )
-    return int(label["format"])
 
 
 # --- what was planned -------------------------------------------------------------------------------------------------
@@ -367,9 +363,8 @@ def _read_format(path: Path) -> int:
 class Plans:
     """The plans of a store: one file each, ``0001-….json``, in the order in which they came."""
 
-    def __init__(self, store: Path, format_: int) -> None:
-        self.store, self.format = store, format_
-        self.folder = store / "plans"
+    def __init__(self, store: Path) -> None:
+        self.store, self.folder = store, store / "plans"
 
     def check(self, keys: set[str], settings: Mapping[str, Any], extend: bool = False) -> None:
         """Raise ``StoreError`` if trials with these keys are another run's.
@@ -416,8 +411,6 @@ class Plans:
 
     def find_outdated(self) -> str:
         """Name the parts by whose older versions it was measured, with today's; nothing if there are none."""
-        if self.format != FORMAT:
-            return "the parts of an older Suture, which had one version for all"
         return say_outdated(str(trial.labels.get("versions", "")) for trial in self.trials())
 
     def keys(self) -> set[str]:
