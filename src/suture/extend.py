@@ -113,7 +113,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for
 
     # Running, and the store
     from suture.runs.progress import Progress, choose_bar, choose_progress, clock
-    from suture.runs.runners import Job, Outcome, Runner
+    from suture.runs.runners import Interrupted, Job, Outcome, Runner
     from suture.runs.runners.run import StoredQueue, choose_runner, work_off
     from suture.runs.store.files import flush, folder_to_write, write_page, writing_to
     from suture.runs.store.files import read as read_json
@@ -163,6 +163,7 @@ __all__ = [
     "Chart",
     "Command",
     "Drawn",
+    "Interrupted",
     "Job",
     "Line",
     "Locks",

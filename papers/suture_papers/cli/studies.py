@@ -129,7 +129,7 @@ def run(chosen: Namespace) -> int:
     stopped work continues, so experiments that share networks should share a folder.
     """
     from suture import Store
-    from suture.extend import choose_progress, failures, figures, folder_to_write
+    from suture.extend import Interrupted, choose_progress, failures, figures, folder_to_write
     from suture_papers import run_study, scale_named
     from suture_papers.base.cells import TRIALS
     from suture_papers.base.scale import TINY
@@ -163,9 +163,9 @@ def run(chosen: Namespace) -> int:
             records.append({"study": study.id, "error": str(error)})
             code = 1
             continue
-        except KeyboardInterrupt as interruption:
-            if str(interruption):  # of a run, which says how to continue
-                raise
+        except Interrupted:  # of a run, which says how to continue
+            raise
+        except KeyboardInterrupt:
             raise KeyboardInterrupt(f"interrupted in {study.id}; continue with: {chosen.line}") from None
         files = result.save(results)
         if study.panels:
