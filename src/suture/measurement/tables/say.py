@@ -96,7 +96,7 @@ def _say_works(reading: Reading) -> str:
     if no.sum() == n:
         return f"{sender} does not work in {receiver} {where}: it is at least {_size(reading, least)} {unit} worse."
     if rest.sum() == n:
-        return f"It is undecided whether {sender} works in {receiver} {where}."
+        return f"{sender} is not shown to work in {receiver} {where}: this is undecided."
     return f"{sender} is not shown to work in {receiver} {where}{others}."
 
 
