@@ -81,9 +81,9 @@ def test_when_all_is_done_nothing_is_left_and_no_budget_is_too_small(tmp_path: P
 
 
 def test_a_plan_without_trials_is_refused() -> None:
-    with pytest.raises(DataError, match="this plan has no trials; check"):
+    with pytest.raises(DataError, match="this plan has no trials; plan at least one"):
         forecast(Plan(()))
-    with pytest.raises(DataError, match="item 1 of this plan is a list, and no trial; plans add up"):
+    with pytest.raises(DataError, match=r"what is planned=.* is a list; give a trial, such as curve or matrix plans"):
         forecast([[]])  # type: ignore[list-item]
 
 
