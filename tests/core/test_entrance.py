@@ -122,6 +122,12 @@ def test_one_of_several_outputs_counts(form, output, factor):
     assert network.untrained(1).output == network.output
 
 
+def _with_nan(model):
+    with torch.no_grad():
+        model.pooler.dense.weight[0, 0] = float("nan")
+    return model
+
+
 @each(
     ("build", "example", "said"),
     [
@@ -138,6 +144,18 @@ def test_one_of_several_outputs_counts(form, output, factor):
         (
             lambda: make("Bert", "Model", **NARROW, vocab_size=99),
             *(images(2, 8), "takes input_ids, and the example has images"),
+        ),
+        (
+            lambda: make("ViT", "ForImageClassification", **GRID),
+            *(IMAGES[:, :1], r"Expected 3 but got 1.*; if it takes other ones, give preprocess=Preprocess\("),
+        ),
+        (
+            lambda: make("Bert", "Model", **NARROW, vocab_size=9),
+            *(IDS + 90, r"row \d+ of 'embeddings.word_embeddings.weight' is looked up, which has 9 rows: give smaller"),
+        ),
+        (
+            lambda: _with_nan(make("Bert", "Model", **NARROW, vocab_size=99)),
+            *(IDS, "^the weight of module 'pooler.dense' in BertModel is not finite"),
         ),
     ],
 )

@@ -384,7 +384,7 @@ def test_a_sample_far_behind_that_cannot_be_read_is_named() -> None:
                 raise OSError("image file is truncated")
             return super().__getitem__(i)
 
-    said = r"sample 31 of 'mine/train' cannot be read \(OSError: image file is truncated\)"
+    said = r"sample 31 of 'mine/train' cannot be read \(OSError: image file is truncated\); mend it, or leave it out$"
     with pytest.raises(DataError, match=said):
         load_data((Truncated(TRAIN), Pictures(TEST)), name="mine")
 

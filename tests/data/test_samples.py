@@ -324,7 +324,7 @@ def test_split_names_the_roles_and_shares_one_cut() -> None:
 
 @each("fraction", [0.0, 1.0, -0.5, 2.0, float("nan"), 0.01])
 def test_split_refuses_fractions_that_leave_nothing(fraction: float) -> None:
-    with pytest.raises(DataError, match=r"leaves fewer than 2 .* fraction in"):
+    with pytest.raises(DataError, match=r"leaves fewer than 2 .*; give more samples, or a fraction in"):
         Data.split("x", make(100), make(5), fraction)
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from models import images, made_of, small
 from suture import Network, Preprocess, Seam, Stitched, Trial, controls, curve, load_data, matrix, measure
@@ -37,6 +38,7 @@ X = images(8, 8)
 BYTES = (255 * images(120, 8)).to(torch.uint8)
 LABELS = torch.arange(120) % 5
 CLASSES = tuple("abcde")
+IDS = torch.arange(6).view(2, 3)
 
 
 def network(model: nn.Module | None = None, **settings: object) -> Network:
@@ -70,7 +72,12 @@ def data(**roles: Samples) -> Data:
 def trial(**settings: object) -> Trial:
     a, b, roles = network(name="A"), network(small(1), name="B"), data()
     given = {"fit_data": roles.fit, "validation_data": roles.validation, "score_data": roles.score}
-    return Trial(Seam.at(a, b, "relu"), **(given | settings))
+    return Trial(**({"seam": Seam.at(a, b, "relu")} | given | settings))
+
+
+def to_wrapped(after: Callable[["Wrapped", Tensor], object]) -> Seam:
+    """A seam to ``small`` with something done after it."""
+    return Seam.at(network(name="A"), network(wrap(after), name="B"), ("relu", "body.relu"))
 
 
 class Wrapped(nn.Module):
@@ -99,6 +106,18 @@ def _count(m: Wrapped, out: Tensor) -> Tensor:
 def _with(model: nn.Module, name: str, value: float) -> nn.Module:
     with torch.no_grad():
         model.get_parameter(name).view(-1)[0] = value
+    return model
+
+
+class _Awake(nn.Dropout):
+    """Dropout that does not know evaluation mode."""
+
+    def train(self, mode: bool = True) -> "_Awake":
+        return super().train(True)
+
+
+def _with_half(model: nn.Module) -> nn.Module:
+    model.head.half()
     return model
 
 
@@ -194,7 +213,12 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "dropout": (
         lambda: network(wrap(lambda m, out: nn.functional.dropout(out))),
         NetworkError,
-        "random in evaluation mode",
+        r"random in evaluation mode: .* because line \d+ of test_wrong_inputs.py draws numbers \(\w+\); leave that out",
+    ),
+    "dropout that stays in training mode": (
+        lambda: network(nn.Sequential(small(), _Awake())),
+        NetworkError,
+        r"because a _Awake draws numbers \(\w+\)",
     ),
     "rarely random": (
         lambda: network(wrap(lambda m, out: out + (torch.rand(()) < 1e-6))),
@@ -215,6 +239,16 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "an array": (lambda: network(example=X.numpy()), DataError, "ndarray; give data.example"),
     "an example without images": (lambda: network(example=X[:0]), DataError, "n ≥ 1"),
     "an example with nan": (lambda: network(example=X * float("nan")), DataError, "finite"),
+    "weights of two types": (
+        lambda: network(_with_half(small())),
+        NetworkError,
+        "its weights are of float16 and float32: try one type, model.float(); if it takes other ones",
+    ),
+    "a token id beyond its table": (
+        lambda: network(nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(12, 5)), example=IDS + 90),
+        NetworkError,
+        r"row \d+ of '0.weight' is looked up, which has 50 rows: give smaller token ids",
+    ),
     "a grey example": (lambda: network(example=X[:, :1]), NetworkError, "does not run on"),
     "an example without channels": (lambda: network(example=X[:, 0]), DataError, "(n, C, H, W)"),
     "an example of int32": (lambda: network(example=BYTES.int()), DataError, "torch.int32"),
@@ -228,10 +262,20 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
         DataError,
         "depend on the others in its batch",
     ),
+    "a preprocessing of pictures": (
+        lambda: network(preprocess=lambda x: x.convert("RGB")),
+        DataError,
+        "'Tensor' object has no attribute 'convert'; it is called with a batch of images, a tensor of floats in [0, 1]",
+    ),
     "a std of 0": (lambda: Preprocess(std=(0.0,)), DataError, "above 0"),
     "a mean without its tuple": (lambda: Preprocess(mean=0.5), DataError, "mean=(0.5,)"),  # type: ignore[arg-type]
     "a mean of four": (lambda: network(preprocess=Preprocess(mean=(0.1,) * 4)), DataError, "4 channels"),
     "no such cut": (lambda: network().upto("layer9"), CutError, "layer9"),
+    "the output for a cut": (
+        lambda: network().upto("head"),
+        CutError,
+        "no cut 'head' in net (it is the network's output",
+    ),
     "a number for a cut": (lambda: network().upto(3), CutError, "no cut '3'"),  # type: ignore[arg-type]
     "an output of a single one": (lambda: network(output="main"), NetworkError, "is one tensor; leave out output="),
     "a tokeniser that is none": (lambda: network(tokenizer=3), NetworkError, "is a int; give one of transformers"),
@@ -241,9 +285,9 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
         "give a stitch that maps to these",
     ),
     "probabilities": (
-        lambda: trial(seam=Seam.at(network(), network(wrap(lambda m, o: o.softmax(1))), "body.relu")),
-        SutureError,
-        "net",
+        lambda: trial(seam=to_wrapped(lambda m, o: o.softmax(1))),
+        NetworkError,
+        "the outputs of B are probabilities",
     ),
     "a gradient that ends": (lambda: fit_through(_detached), FitError, "no gradient passes"),
 }
@@ -326,7 +370,17 @@ TRIALS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "other classes than outputs": (
         lambda: trial(score_data=replace(sets(2, 2, 60)[2], classes=(*CLASSES, "f"))),
         DataError,
-        "6 classes",
+        "6 classes (a, b, c, d, e, f), but the head of the receiver B has 5 outputs",
+    ),
+    "tokens for classes": (
+        lambda: trial(seam=to_wrapped(lambda m, o: o[:, None])),
+        DataError,
+        r"5 classes need outputs \(n, 5\), and these are \(n, 1, 5\); give the model with its head",
+    ),
+    "a loader for data": (
+        lambda: curve(network(name="A"), network(small(1), name="B"), data=DataLoader(LABELS)),
+        DataError,
+        "^data is a DataLoader; give data",
     ),
     "images of another size": (
         lambda: trial(score_data=samples(images=images(60, 9), labels=LABELS[:60])),

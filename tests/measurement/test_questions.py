@@ -260,6 +260,7 @@ def test_a_mark_of_few_seeds_counts_by_the_t_distribution() -> None:
         ),
         (reading(0.80, 0.70), ["A does not work in B at any of 2 cuts: it is at least 14.0 points worse."]),
         (reading(0.80), ["A does not work in B at stem: it is at least 14.0 points worse."]),
+        (reading(0.92), ["A is not shown to work in B at stem: this is undecided."]),
         (
             reading(0.92, 0.70),
             ["A is not shown to work in B at any of 2 cuts; at middle it does not; at stem this is undecided."],

@@ -9,12 +9,13 @@ from PIL import Image
 
 import suture
 from reported import NASTY, curve_table, failing, matrix_table, similarities
-from suture.common.errors import DataError, SutureError
+from suture.common.errors import DataError, OutputError
 from suture.fits import LeastSquares
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.read import make_reading
 from suture.measurement.tables.say import headlines
+from suture.reports.html import check_file
 from suture.reports.show import plot, report
 from trained import few_digits, hybrids
 
@@ -35,8 +36,20 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         plot(tmp_path)
     with pytest.raises(DataError, match="no row"):
         report(curve_table().iloc[:0], tmp_path / "a.html")
-    with pytest.raises(SutureError, match=r"is a folder; name a file"):
+    with pytest.raises(OutputError, match=r"is a folder; name a file"):
         report(curve_table(), tmp_path)
+
+
+def test_a_file_that_is_not_a_page_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("mine = 1")
+    with pytest.raises(OutputError, match=r"model\.py is a file and not a page, and would be lost; name another"):
+        report(curve_table(), file)
+    assert file.read_text() == "mine = 1"
+    assert check_file(tmp_path / "new.html") == tmp_path / "new.html"
+    for page in ("", "\n<!DOCTYPE html>\n<html>"):
+        file.write_text(page)
+        assert check_file(file) == file
 
 
 def test_a_figure_shows_itself_in_a_notebook(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.preprocess import Preprocess
 from suture.runs.store import store
 from suture.zoo import Source, parse_source, resolve
-from suture.zoo.published import of_timm
+from suture.zoo.published import find_place, of_timm
 from suture.zoo.sources import EXAMPLES, check_trusted, image_shape, is_random
 from suture_papers.networks.architectures import NETWORKS, convnet, preprocess_of
 
@@ -537,6 +537,20 @@ def test_a_folder_in_the_hubs_layout_is_a_network_with_its_own_preprocessing(hub
     assert untrained.cuts.names == network.cuts.names
     assert not torch.equal(untrained.upto(name)(as_tensor(pictures)), network.upto(name)(as_tensor(pictures)))
     assert image_shape(parse_source(f"hf:{hub_folder}")) == (3, 16, 16)
+
+
+@each("name", ["./nothing", "/no/such/folder", "~/nothing", "a/b/c", "../x"])
+def test_a_path_without_a_folder_is_not_asked_for_on_the_hub(name, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(
+        transformers.utils, "find_adapter_config_file", lambda *_, **__: pytest.fail("it was asked for")
+    )
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *_, **__: pytest.fail("it was asked for"))
+    for ask in (resolve, lambda text: image_shape(parse_source(text))):
+        with pytest.raises(SourceError, match=rf"hf:{re.escape(name)}: there is no such folder"):
+            ask(f"hf:{name}")
+    assert find_place("owner/name") == "owner/name"
+    assert find_place("gpt2") == "gpt2"
 
 
 @pytest.mark.usefixtures("offline")

@@ -36,19 +36,17 @@ def report(chosen: Namespace) -> int:
     folders, write a comparison of the seams that both measured.
     """
     from suture.common.sizes import in_words
-    from suture.reports.html import read, render
+    from suture.reports.html import check_file, read, render
     from suture.runs.store.files import write_page
 
     if len(chosen.folders) > 2:
         raise SutureError(f"{chosen.folders[2]}: a report is of one run, or compares two; give at most two folders")
+    if chosen.out is not None:
+        check_file(chosen.out)
     runs = [read(folder) for folder in chosen.folders]
     place = Path(chosen.folders[0]).expanduser()
-    if chosen.out is not None:
-        file = Path(chosen.out).expanduser()
-    else:  # into the folder; of a single study, beside its results
-        file = place / NAME if place.is_dir() else place.parent / f"{runs[0].results[0][0].id}.html"
-    if file.is_dir():
-        raise SutureError(f"--out {chosen.out}: this is a folder; name a file, such as {file / NAME}")
+    own = NAME if place.is_dir() else f"{runs[0].results[0][0].id}.html"  # of a single study, beside its results
+    file = check_file(chosen.out or (place if place.is_dir() else place.parent) / own)
     written = write_page(file, render(*runs))
     size = written.stat().st_size
     if chosen.json:

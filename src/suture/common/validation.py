@@ -21,8 +21,9 @@ def check_kind(
         return
     if isinstance(value, type):
         raise error(f"{name} is the class {value.__name__}; give an instance, {value.__name__}(…), or {remedy}")
-    made = type(value).__name__
-    raise error(f"{name}={_short(value)} is {'an' if made[0] in 'aeiouAEIO' else 'a'} {made}; give {remedy}")
+    made, shown = type(value).__name__, " ".join(repr(value).split())
+    shown = f"={shown}" if len(shown) <= _LONGEST and " at 0x" not in shown else ""  # an address tells nothing
+    raise error(f"{name}{shown} is {'an' if made[0] in 'aeiouAEIO' else 'a'} {made}; give {remedy}")
 
 
 def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> int:

@@ -67,7 +67,9 @@ class Seam:
         """Make the seam that a user names: by a cut of both networks, or by ``(sender cut, receiver cut)``."""
         pair = (at, at) if isinstance(at, str | Cut) else at
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(cut, str | Cut) for cut in pair):
-            raise CutError(f"at={at!r} is not a seam; give a cut of both networks, or a pair (sender's, receiver's)")
+            raise CutError(
+                f"at={at!r} is not a seam; give the name of a cut of both networks, or a pair (sender's, receiver's)"
+            )
         return cls(sender, receiver, *(cut.name if isinstance(cut, Cut) else cut for cut in pair))
 
     @property

@@ -299,7 +299,7 @@ def _unreadable(dataset: Any, numbers: Sequence[int], name: str, error: Exceptio
         except Exception:  # as before
             among = f"sample {number}"
             break
-    return DataError(f"{among} of {name!r} cannot be read ({type(error).__name__}: {error})")
+    return DataError(f"{among} of {name!r} cannot be read ({type(error).__name__}: {error}); mend it, or leave it out")
 
 
 def _is_tokens(part: Tensor) -> bool:

@@ -120,7 +120,8 @@ class Data:
         if not 2 <= count <= len(train) - 2:
             raise DataError(
                 f"validation_fraction={validation_fraction:g} of {train.name!r} ({len(train)} samples) "
-                "leaves fewer than 2 to fit or to validate on; give a fraction in (0, 1) that leaves both 2"
+                "leaves fewer than 2 to fit or to validate on; give more samples, or a fraction in (0, 1) that leaves "
+                "both 2"
             )
         order = torch.randperm(len(train), generator=generator("validation", train.fingerprint))
         validated, fitted = keep_apart(order, train.copies, count)

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from suture.common.errors import DataError, SutureError
+from suture.common.errors import DataError
 from suture.common.validation import check_kind
 from suture.measurement.tables.onset import onset
 from suture.measurement.tables.read import make_reading, trait_of
 from suture.measurement.tables.similarities import check_similarities
 from suture.reports.export import read_tables
-from suture.reports.html import Run, read, render
+from suture.reports.html import Run, check_file, read, render
 from suture.runs.store.files import write_page
 from suture.runs.store.store import Store
 
@@ -56,9 +56,7 @@ def report(source: Source, file: str | Path = "report.html", other: Source | Non
     it. With an ``other`` the two are compared. Raises ``DataError`` if nothing is measured, ``OutputError`` if the file
     cannot be written.
     """
-    path = Path(file).expanduser()
-    if path.is_dir():
-        raise SutureError(f"{path} is a folder; name a file, such as {path / 'report.html'}")
+    path = check_file(file)
     runs = [_run(one, name) for one, name in ((source, path.stem), (other, "other")) if one is not None]
     return write_page(path, render(*runs))
 

@@ -41,7 +41,7 @@ from suture.core.stitches import Stitch
 from suture.data.preprocess import Preprocess
 from suture.measurement.tables.described import Record
 from suture.zoo.checkpoints import load_checkpoint
-from suture.zoo.published import Published, load_from_hub, of_timm, of_torchvision, of_transformers
+from suture.zoo.published import Published, find_place, load_from_hub, of_timm, of_torchvision, of_transformers
 from suture.zoo.sources import (
     PRETRAINED,
     WEIGHTS,
@@ -316,7 +316,7 @@ def _find_callable(module: ModuleType, name: str, path: str, source: Source) -> 
 _FACTORIES: dict[str, Callable[[Source], Callable[..., object]]] = {
     "timm": _find_timm,
     "torchvision": _find_torchvision,
-    "hf": lambda source: functools.partial(load_from_hub, str(Path(source.name).expanduser())),
+    "hf": lambda source: functools.partial(load_from_hub, find_place(source.name)),
     "file": _find_in_file,
     "module": _find_in_module,
 }
@@ -358,7 +358,7 @@ def _wanted(model: nn.Module, source: Source) -> Preprocess | Published:
     if source.kind == "timm":
         return of_timm(model, source.arguments)
     if source.kind == "hf":
-        return of_transformers(source.name, source.arguments.get("revision"), needed=not source.preprocess)
+        return of_transformers(find_place(source.name), source.arguments.get("revision"), needed=not source.preprocess)
     return of_torchvision(source.name, source.arguments["weights"])
 
 

@@ -6,6 +6,7 @@ torchvision, the image processor of transformers), applied to a batch of float i
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,23 @@ def import_transformers() -> Any:
     except ImportError as error:
         raise SourceError(f"transformers is not installed ({error}); install it: pip install 'suture[hf]'") from error
     return transformers
+
+
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def find_place(name: str) -> str:
+    """Return where ``hf:NAME`` is: a folder if there is one, else an id on the hub.
+
+    Raises ``SourceError`` for a path without a folder, of which the hub's client would make an id and ask for that.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir() and not _HUB_ID.fullmatch(name):
+        raise SourceError(
+            f"hf:{name}: there is no such folder, and ids on the hub are like 'owner/name'; give the path of a folder, "
+            f"from {Path.cwd()} or absolute, or an id"
+        )
+    return str(folder)
 
 
 _OF_IMAGES = ("image_size", "num_channels", "vision_config")  #: that the config of a model of images has

@@ -40,7 +40,7 @@ from suture.measurement.tables.described import Record
 from suture.runs.store.files import read as read_json
 from suture.runs.store.store import FILES, find_damage
 from suture.runs.store.store import NETWORKS as TRAINED
-from suture.zoo.published import import_transformers
+from suture.zoo.published import find_place, import_transformers
 from suture.zoo.strangers import find_refused
 
 EXAMPLES = {
@@ -317,7 +317,7 @@ def image_shape(source: Source) -> tuple[int, int, int]:
             side = given.get("image_size", 299 if name == "inception_v3" else 224)
             return 3, side, side
         case "hf", name:
-            config = import_transformers().AutoConfig.from_pretrained(str(Path(name).expanduser()))
+            config = import_transformers().AutoConfig.from_pretrained(find_place(name))
             side = getattr(config, "image_size", None)
             if side is not None:
                 height, width = side if isinstance(side, list | tuple) else (side, side)

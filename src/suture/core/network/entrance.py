@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from suture.common.errors import NetworkError
-from suture.core.network.freezing import undo_writes
+from suture.core.network.freezing import advise, undo_writes
 from suture.data.images import are_token_ids
 from suture.data.inputs import NESTED, Inputs, content_of, nest
 
@@ -157,7 +157,8 @@ def name_output(
             if not is_of_transformers(look_through(entrance.model)):
                 return model, None  # what is wrong is said where its outputs are checked
             given = " and ".join(one.name for _, one in entrance._taken) or f"{entrance.input} alone"
-            raise NetworkError(f"{name} does not run on {given}: {error}{_advise(entrance.model)}") from error
+            remedy = _advise(entrance.model) or advise(model, probe, entrance.model)
+            raise NetworkError(f"{name} does not run on {given}: {error}{remedy}") from error
     if not isinstance(out, Mapping | tuple | list):
         if output is not None:
             raise NetworkError(f"the output of {name} is one tensor; leave out output={output!r}")

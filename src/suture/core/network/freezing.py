@@ -17,10 +17,13 @@ Before that, a model shows on *probes*, three images of the example, that it can
 import copy as copying
 import functools
 import random
+import sys
+import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -28,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from suture.common.errors import DataError, NetworkError
@@ -38,6 +42,7 @@ from suture.data.inputs import Inputs, counted
 
 OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 _BARE = (bool, int, float, str, type(None))  # the kinds of most attributes, in which nothing else is found
+_TORCH, _SUTURE = Path(torch.__file__).parent, Path(__file__).parents[2]  # folders of code that is not the user's
 SETTLED = ("torch", "transformers", "builtins")  # whose objects hold settings alone
 
 
@@ -435,14 +440,13 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str, before:
     except Exception as error:
         shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
         what = f"sequences of {shape[-1]} token ids" if is_text else f"inputs of shape {shape}"
-        resized = "" if is_text else "; if it takes other ones, give preprocess=Preprocess(size=…, channels=…)"
-        raise NetworkError(f"{name} does not run on {what}: {error}{resized}") from error
+        raise NetworkError(f"{name} does not run on {what}: {error}{advise(model, probes[0])}") from error
     for out, batch in zip(outputs, batches, strict=True):
         _check_rows(out, len(batch), name)
     three, *others = outputs
     again, one, two, third = others if before is None else (before, *others)
     if not have_same_bits(one, again) or any(state != states[0] for state in states):
-        raise _random(name)
+        raise _random(model, probes[0], name)
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
     if finite and not all(
         are_close(a, b, find_rounding(b)) for a, b in ((one, three[:1]), (two, three[:2]), (third, three[2:]))
@@ -459,14 +463,81 @@ def check_repeats(model: nn.Module, probe: Tensor, wanted: Tensor, name: str) ->
     """Raise ``NetworkError`` if a model gives other bits for a probe than it gave, or others from run to run."""
     runs = [model(probe.clone()) for _ in range(2)]
     if not all(have_same_bits(out, wanted) for out in runs):
-        raise _random(name)
+        raise _random(model, probe, name)
 
 
-def _random(name: str) -> NetworkError:
+def _random(model: nn.Module, probe: Tensor, name: str) -> NetworkError:
+    drawing = _Drawing()
+    with drawing:
+        model(probe.clone())
+    cause = drawing.found or "its forward pass draws numbers or changes something that it reads, such as a counter"
     return NetworkError(
-        f"{name} is random in evaluation mode: the same images gave two outputs, because its forward pass draws "
-        "numbers or changes something that it reads, such as a counter; leave that out in evaluation mode"
+        f"{name} is random in evaluation mode: the same images gave two outputs, because {cause}; leave that out in "
+        "evaluation mode"
     )
+
+
+class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the first operation that draws from torch's generators, and the line of the user's code that asks for it.
+
+    A module of torch's own that no such line calls is noted by its class.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.found and torch.Tag.nondeterministic_seeded in func.tags:
+            place = "its forward pass"
+            for frame, line in traceback.walk_stack(sys._getframe(1)):
+                file = Path(frame.f_code.co_filename)
+                if file.is_relative_to(_SUTURE):
+                    break
+                if not file.is_relative_to(_TORCH):
+                    place = f"line {line} of {file.name}"
+                    break
+                if isinstance(module := frame.f_locals.get("self"), nn.Module) and place == "its forward pass":
+                    place = f"a {type(module).__name__}"
+            self.found = f"{place} draws numbers ({func._schema.name.removeprefix('aten::')})"
+        return func(*args, **(kwargs or {}))
+
+
+def advise(model: nn.Module, probe: Tensor, named: nn.Module | None = None) -> str:
+    """Return the remedies for a model that does not run on an input, which its tables and weights suggest.
+
+    Tables are called as in ``named``, the user's model, if ``model`` stands around it.
+    """
+    looking = _Lookups()
+    with suppress(Exception), torch.no_grad(), looking:
+        model(probe.clone())
+    if looking.beyond is not None:
+        table, row = looking.beyond
+        known = (model if named is None else named).named_parameters()
+        name = next((f"'{key}'" for key, p in known if p.data_ptr() == table.data_ptr()), "a table")
+        return (
+            f"; row {row} of {name} is looked up, which has {len(table)} rows: give smaller token ids, those of its "
+            "tokeniser, or shorter sequences"
+        )
+    types = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point()})
+    mixed = f"; its weights are of {' and '.join(types)}: try one type, model.float()" if len(types) > 1 else ""
+    resized = "" if are_token_ids(probe) else "; if it takes other ones, give preprocess=Preprocess(size=…, channels=…)"
+    return mixed + resized
+
+
+class _Lookups(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the first lookup outside a table of embeddings: the table and the row."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.beyond: tuple[Tensor, int] | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name == "aten::embedding" and self.beyond is None and args[1].numel():
+            least, most = int(args[1].min()), int(args[1].max())
+            if least < 0 or most >= len(args[0]):
+                self.beyond = args[0], least if least < 0 else most
+        return func(*args, **(kwargs or {}))
 
 
 def are_probabilities(outputs: Tensor) -> bool:

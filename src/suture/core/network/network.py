@@ -152,7 +152,7 @@ class Network:
 
     def _find_cuts(self, output: str | int | None, joined: Tensor) -> None:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
-        check_weights(self._model, self.name)
+        check_weights(entrance_of(self._model).model, self.name)  # whose names are the user's
         self.device = _device_of(self._model)
         with undo_writes(self._model):
             probes = self._probes()
@@ -214,8 +214,11 @@ class Network:
         try:
             prepared: Tensor = self._prepare(images.to(self.device))
         except Exception as error:
+            is_users = not isinstance(self.preprocess, Preprocess) and not are_token_ids(images)
+            called = "; it is called with a batch of images, a tensor of floats in [0, 1]" if is_users else ""
             raise DataError(
-                f"the preprocessing of {self.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
+                f"the preprocessing of {self.name} cannot be applied to images {tuple(images.shape[1:])}: "
+                f"{error}{called}"
             ) from error
         if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
             raise DataError(f"the preprocessing of {self.name} must give one tensor with a row for each image")

@@ -205,9 +205,11 @@ class CutGraph:
             crossing = {other: None for other in crossing if last_read[other] > i}
             reason = self._reason(node, next(iter(crossing), None))
             crossing[node] = None
-            if node is self.result or node is self.input:
+            if node is self.input:
                 continue
-            if reason is None:
+            if node is self.result:
+                self.dropped.setdefault(self.name(node), "it is the network's output, which no layer follows")
+            elif reason is None:
                 found.append(node)
             else:
                 self.dropped.setdefault(self.name(node), reason)

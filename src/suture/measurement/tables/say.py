@@ -95,6 +95,8 @@ def _say_works(reading: Reading) -> str:
     where = f"at any of {say_count(n, reading.one)}" if n > 1 else f"at {named(reading, there)}"
     if no.sum() == n:
         return f"{sender} does not work in {receiver} {where}: it is at least {_size(reading, least)} {unit} worse."
+    if rest.sum() == n:
+        return f"{sender} is not shown to work in {receiver} {where}: this is undecided."
     return f"{sender} is not shown to work in {receiver} {where}{others}."
 
 

@@ -194,7 +194,9 @@ def _check_names_tell_trials(table: pd.DataFrame) -> None:
 
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:
     """Raise ``DataError`` if a table lacks columns that every table of its kind has."""
-    check_kind("table", table, pd.DataFrame, f"a table of {what}")
+    check_kind(
+        "table", table, pd.DataFrame, f"a table of {what}, such as pandas.read_parquet reads from a run's folder"
+    )
     missing = [name for name in names if name not in table and name not in _LATER]
     if missing:
         raise DataError(f"this is not a table of {what}: it has no column {', '.join(map(repr, missing))}")

@@ -48,6 +48,7 @@ from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score, ScoreCard, check_scores
 from suture.measurement.trials.versions import spell_versions, versions_of
 
+_LISTED = 12  #: classes that a message names, at most
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
@@ -443,10 +444,22 @@ class Failure:
         return f"{self.trial.control or self.trial.where}  failed: {self.error}"
 
 
+def _are_numbered(samples: Samples) -> bool:
+    return samples.classes == tuple(map(str, range(len(samples.classes))))
+
+
+def _list_classes(samples: Samples) -> str:
+    """List classes that have names, in brackets; the names of a folder show one that is misspelt."""
+    if _are_numbered(samples):
+        return ""
+    more = ", …" if len(samples.classes) > _LISTED else ""
+    return f" ({', '.join(samples.classes[:_LISTED])}{more})"
+
+
 def _explain_classes(samples: Samples, outputs: int) -> str:
     """Suggest a remedy if a head has more or fewer outputs than the data have classes."""
     count = len(samples.classes)
-    numbered = samples.classes == tuple(map(str, range(count)))
+    numbered = _are_numbered(samples)
     if numbered and outputs == count - 1 and int(samples.labels.min()) == 1:
         return "labels seem to count from 1: give labels - 1"
     remedy = f"build or load it with {count} outputs"
@@ -475,12 +488,15 @@ def _check_views(trial: Trial, *roles: Samples) -> None:
 
 def _check_data(trial: Trial, samples: Samples) -> None:
     misfit = _misfit(trial.receiver, samples)
-    if misfit and samples.task != Classification():
-        raise DataError(f"{samples.name} does not suit the receiver {trial.receiver.name}: {misfit}")
+    is_usual = samples.task == Classification()
+    if misfit and (not is_usual or len(trial.receiver.output_shape) > 1):
+        remedy = "; give the model with its head, or data whose task suits it" if is_usual else ""
+        raise DataError(f"{samples.name} does not suit the receiver {trial.receiver.name}: {misfit}{remedy}")
     if misfit:
         raise DataError(
-            f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
-            f"has {trial.receiver.outputs} outputs; {_explain_classes(samples, trial.receiver.outputs)}"
+            f"{samples.name} has {len(samples.classes)} classes{_list_classes(samples)}, but the head of the receiver "
+            f"{trial.receiver.name} has {trial.receiver.outputs} outputs; "
+            f"{_explain_classes(samples, trial.receiver.outputs)}"
         )
     for network, read in ((trial.sender, samples.for_sender), (trial.receiver, samples)):
         if not isinstance(network, Network):

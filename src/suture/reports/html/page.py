@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from suture.common.errors import SutureError
+from suture.common.errors import OutputError, SutureError
 from suture.common.plugins import added
 from suture.measurement.tables.read import read_scores
 from suture.measurement.tables.say import headlines
@@ -22,6 +23,7 @@ from suture.reports.html import compare_runs, words
 from suture.reports.html.runs import Run
 from suture.reports.style import with_minus
 from suture.reports.terminal.store import broken
+from suture.runs.store.files import writing_to
 
 if TYPE_CHECKING:
     from suture.reports.html.evidence import Drawn
@@ -51,6 +53,19 @@ class Page:
     strip: words.Strip | None = None
     tab: str = ""  #: what it is called for short, if not by its title
     needs: str = ""  #: what the title needs to be true
+
+
+def check_file(file: str | Path) -> Path:
+    """Return the path of a file for a page. Raises ``OutputError`` for a folder, and for a file that is not a page."""
+    path = Path(file).expanduser()
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; name a file, such as {path / 'report.html'}")
+    if path.is_file():
+        with writing_to(path.parent), path.open("rb") as opened:
+            begins = opened.read(1000).lstrip().lower()
+        if begins and not begins.startswith(b"<!doctype html"):
+            raise OutputError(f"{path} is a file and not a page, and would be lost; name another, such as report.html")
+    return path
 
 
 def render(run: Run, other: Run | None = None) -> str:
