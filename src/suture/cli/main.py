@@ -116,6 +116,7 @@ class Parser(argparse.ArgumentParser):
             **settings,
         )
         self.commands: dict[str, Parser] = {}
+        self.beside: Mapping[str, Parser] = {}  #: the commands beside this one, and it
 
     def add_commands(self, groups: Mapping[str, Sequence[Command]]) -> None:
         """Add commands, with a list of them by group in the help, because argparse has no groups of commands."""
@@ -128,7 +129,7 @@ class Parser(argparse.ArgumentParser):
             for word, command in words.items():
                 about, examples = command.about, command.examples
                 one = place.add_parser(word, prog=f"{self.prog} {word}", about=about, examples=examples)
-                self.commands[word] = one
+                self.commands[word], one.beside = one, self.commands
                 for option in command.options:
                     action: Any = one.add_argument(*option.names, **option.settings)
                     if option.complete is not None:
@@ -159,8 +160,13 @@ class Parser(argparse.ArgumentParser):
             self._take_config(given)
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
-            options = [name[2:] for name in self._option_string_actions if name.startswith("--")]
-            meant = suggestion(unknown[0].lstrip("-").partition("=")[0], options, "--")
+            name = unknown[0].partition("=")[0]
+            options = [own for own in self._option_string_actions if own.startswith("--")]
+            elsewhere = [word for word, one in self.beside.items() if name in one._option_string_actions]
+            if elsewhere and not any(name in own for own in options):
+                meant = f"{name} is an option of {', '.join(elsewhere)}"
+            else:
+                meant = suggestion(name.lstrip("-"), [own[2:] for own in options], "--")
             self.error(f"unrecognized arguments: {' '.join(unknown)}; {meant}".rstrip("; "))
         return found, []
 
