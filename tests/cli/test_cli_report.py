@@ -73,7 +73,7 @@ def test_two_runs_are_compared(run: Run) -> None:
 def test_what_cannot_be_reported_is_refused(run: Run) -> None:
     for line, offender in (
         ("report a.safetensors", "a.safetensors"),
-        ("report ab --out .", "--out ."),
+        ("report ab --out .", ". is a folder"),
         ("report ab/results/bansal-2A", "bansal-2A"),
     ):
         code, out, err = run(line)
