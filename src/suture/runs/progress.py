@@ -259,7 +259,7 @@ class _Logged(Lines):
 
 
 def _in_both(name: str) -> Any:
-    """Make a method that calls that of this name for what is shown, and for what is logged."""
+    """Make the method of this name that calls it on both, the progress shown and the log."""
 
     def call(self: "AlsoLogged", *given: Any) -> None:
         for one in self.both:
