@@ -398,7 +398,7 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
     layer, name = layers[0], next(n for n, m in stitch.named_modules() if m is layers[0])
     weight = layer.weight.detach().flatten(1).double()
     part = task.family.parts(stitch, task.given["fit"][:2].float())[0]
-    some = max(1024, 2**15 // max(1, math.prod(task.shapes[1][1:])))
+    some = min(len(task.data.fit), max(1024, 2**15 // max(1, math.prod(task.shapes[1][1:]))))
     rows = torch.cat([part.reads(each).double() for each in task.given["fit"][:some].float().split(CHUNK)])
     if rows.shape[1] != weight.shape[1]:
         raise ValueError(f"{task.family} reads rows of {rows.shape[1]} features by {weight.shape[1]} weights")
