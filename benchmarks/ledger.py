@@ -47,7 +47,7 @@ from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture_papers import STUDIES, load_result, scale_named
 from suture_papers.base.cells import QUICK
 from suture_papers.base.cells import TRIALS as MEASURED
-from suture_papers.base.run import _TOLD, STANDING, Loaded, _complete, _networks_of, _plan, hash_prefixes
+from suture_papers.base.run import _TOLD, STANDING, Loaded, _complete, _make_card, _networks_of, _plan, hash_prefixes
 from suture_papers.base.scale import Scale
 from suture_papers.base.study import Deferred, bases_of
 from suture_papers.cli.studies import loader_of
@@ -62,6 +62,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, TOOK, FIGURES = ROOT / "papers/results/small", ROOT / "papers/results/took.json", ROOT / "docs/papers/images"
 UNFINISHED = ROOT / "papers/results/unfinished.tar.xz"
 STITCHES = ROOT / "papers/results/stitches"  #: deciding stitches by experiment, for benchmarks/rejudge.py
+SAID = ("trials", "failed", "seconds", "networks", "training_seconds")  #: of a card, by ``TOOK``
+COUNTED = (*SAID, "of")  #: of a card, what further trials change
 WORTH, ROOM = 30.0, 100e6  #: seconds of one core, bytes in all
 LARGEST = 10e6  #: bytes of the stitches of one experiment
 KEPT_AS = {"cnn": "cnn cifar10"}  #: since cnn-10 and cnn-11 are those of MNIST above CIFAR-10
@@ -263,12 +265,12 @@ def measure_lacking(study: str, scale: Scale, store: Store, results: Path = RESU
     kept = own[[told not in new for told in own[list(_TOLD)].itertuples(index=False, name=None)]]
     table = pd.concat([kept, added], ignore_index=True).astype(added.dtypes[[c for c in added if c in own]].to_dict())
     save(table, results / f"{study}.{MEASURED}.parquet")
-    once = table.drop_duplicates("trial")
+    bases = bases_of(part for part in STUDIES[study].plan(scale) if isinstance(part, Deferred))
+    counted = _make_card(STUDIES[study], scale, {**found.tables, MEASURED: table}, store, bases)
     card = {name: value for name, value in found.card.items() if name not in SEAL}
-    card |= {"trials": len(once), "seconds": float(once["seconds"].sum())}
-    card |= {"failed": int((once["status"] == "failed").sum())}
+    card |= {name: counted[name] for name in COUNTED}
     write_json(results / f"{study}.json", to_text(card))
-    return f"{study}: {len(plan)} trials added to {len(once) - len(plan)}"
+    return f"{study}: {len(plan)} trials added to {counted['trials'] - len(plan)}"
 
 
 def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
@@ -283,8 +285,7 @@ def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
     found = load_result(RESULTS, study)
     if found is not None and found.stands:
         took = json.loads(TOOK.read_text()) if TOOK.is_file() else {}
-        names = ("trials", "failed", "seconds", "networks", "training_seconds")
-        TOOK.write_text(json.dumps(took | {study: {name: found.card[name] for name in names}}, indent=1) + "\n")
+        TOOK.write_text(json.dumps(took | {study: {name: found.card[name] for name in SAID}}, indent=1) + "\n")
         if said := keep_stitches(study, store):
             print(said, flush=True)
     with redirect_stdout(StringIO()):

@@ -1,5 +1,6 @@
 """What a store has measured and no table has yet survives the store."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from safetensors.torch import load_file, save_file
 
 import suture
 from benchmarks import rejudge
+from suture.common.sealed import SEAL
+from suture.extend import read_text as to_text
+from suture.extend import write_json
 from suture.fits import Converged
 from suture.measurement.tables.described import Described
 from suture.measurement.tables.table import COLUMNS, add_later_columns, table_of
@@ -133,6 +137,9 @@ def test_a_table_gets_the_trials_that_it_lacks(tmp_path: Path) -> None:
     path = tmp_path / f"{name}.trials.parquet"
     whole = pd.read_parquet(path)
     assert measure_lacking(name, scale, store, tmp_path) == f"{name} lacks nothing"
+    card = json.loads((tmp_path / f"{name}.json").read_text())
+    fewer = {key: value for key, value in card.items() if key not in SEAL} | {"networks": 0, "of": {}}
+    write_json(tmp_path / f"{name}.json", to_text(fewer))
 
     plugged, probes = (whole["control"] == control for control in ("plugged in", "linear probe"))
     assert [bool(each.any()) for each in (plugged, probes, ~(plugged | probes))] == [True] * 3
@@ -152,4 +159,5 @@ def test_a_table_gets_the_trials_that_it_lacks(tmp_path: Path) -> None:
     again = table["control"].isin(["plugged in", "linear probe"])
     pd.testing.assert_series_equal(table[again]["stitched"], wanted[again]["stitched"])
     assert (table[~again]["stitched"] == -1.0).all(), "they stand"
-    assert found.card["trials"] == whole["trial"].nunique()
+    counted = ("trials", "networks", "of")
+    assert [found.card[key] for key in counted] == [whole["trial"].nunique(), *(card[key] for key in counted[1:])]
