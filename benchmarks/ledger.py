@@ -21,7 +21,7 @@ import shlex
 import signal
 import sys
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -47,8 +47,19 @@ from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture_papers import STUDIES, load_result, scale_named
 from suture_papers.base.cells import QUICK
 from suture_papers.base.cells import TRIALS as MEASURED
-from suture_papers.base.run import _TOLD, STANDING, Loaded, _complete, _make_card, _networks_of, _plan, hash_prefixes
-from suture_papers.base.scale import Scale
+from suture_papers.base.run import (
+    _TOLD,
+    STANDING,
+    Labels,
+    Loaded,
+    _complete,
+    _find_near,
+    _make_card,
+    _networks_of,
+    _plan,
+    hash_prefixes,
+)
+from suture_papers.base.scale import TINY, Scale
 from suture_papers.base.study import Deferred, bases_of
 from suture_papers.cli.studies import loader_of
 from suture_papers.ledger import LEDGER
@@ -225,52 +236,82 @@ def _record_of(rows: list[dict[Any, Any]]) -> dict[str, Any]:
     return dict(to_plain(made, "the record"))
 
 
-def plan_trials(study: str, scale: Scale, store: Store) -> list[Trial]:
-    """Return the planned trials of an experiment, with its networks; those that the store lacks are trained first."""
-    made: Loaded = {}
+def plan_trials(
+    study: str, scale: Scale, store: Store, near: Collection[Labels] = (), made: Loaded | None = None
+) -> list[Trial]:
+    """Return the planned trials of an experiment, with its networks; those that the store lacks are trained first.
+
+    Trials that are ``near`` a threshold are stitched several times; ``made`` keeps the networks for the next plan.
+    """
+    made = {} if made is None else made
     parts = [part for part in STUDIES[study].plan(scale) if isinstance(part, Deferred)]
     train_networks(bases_of(parts), store)
-    return [trial for part in parts for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], ())]
+    return [trial for part in parts for trial in _plan(part, _networks_of(part, store, made), STUDIES[study], near)]
 
 
-def plan_lacking(study: str, scale: Scale, store: Store, table: pd.DataFrame, kind: str = "all") -> list[Trial]:
-    """Return the trials of an experiment that its table lacks, or has by versions by which no verdict stands.
+def plan_lacking(plan: Iterable[Trial], scale: Scale, table: pd.DataFrame, kind: str = "all") -> list[Trial]:
+    """Return the trials of a plan that its table lacks, or has by versions by which no verdict stands.
 
     Of a ``kind``: ``default`` has those of the default fit, ``recipe`` those of any other.
     """
-    standing = table[~table["versions"].map(lambda text: bool(say_outdated([text], STANDING)))]
-    there = {*standing[list(_TOLD)].itertuples(index=False, name=None)}
-    planned = plan_trials(study, scale, store)
-    lacking = [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) not in there]
+    there = {*_told(table[_standing(table)])}
+    lacking = [trial for trial in plan if tuple(trial.labels[name] for name in _TOLD) not in there]
     default = (str(scale.fit), QUICK)
     return [trial for trial in lacking if kind == "all" or (trial.labels["fit"] in default) == (kind == "default")]
+
+
+def _told(table: pd.DataFrame) -> Iterator[Labels]:
+    return table[list(_TOLD)].itertuples(index=False, name=None)
+
+
+def _standing(table: pd.DataFrame) -> pd.Series:
+    """Return which rows are by versions by which verdicts stand."""
+    return ~table["versions"].map(lambda text: bool(say_outdated([text], STANDING))).astype(bool)
 
 
 def measure_lacking(study: str, scale: Scale, store: Store, results: Path = RESULTS, kind: str = "all") -> str:
     """Measure the trials that an experiment's table lacks, and add them to it; return the outcome.
 
-    An experiment without a table of trials is not begun: that is ``suture run``'s work.
+    As in ``run_study``, the seams of a claim whose figure is near its threshold are stitched several times. An
+    experiment without a table of trials is not begun: that is ``suture run``'s work.
     """
     found = load_result(results, study)
     if found is None or MEASURED not in found.tables:
         return f"{study} has no table; measure it without --lacking"
-    plan = plan_lacking(study, scale, store, found.tables[MEASURED], kind)
-    if not plan:
+    tables, near, count, made = dict(found.tables), set[Labels](), 0, Loaded()
+    tables[MEASURED] = add_later_columns(tables[MEASURED])
+    while True:
+        plan = plan_lacking(plan_trials(study, scale, store, near, made), scale, tables[MEASURED], kind)
+        if plan:
+            print(f"{study} lacks {len(plan)} trials", flush=True)
+            count += len(plan)
+            added = _complete(run(plan, store=store, extend=True), scale, store)
+            tables[MEASURED] = add_rows(tables[MEASURED], added.assign(prefix=added["trial"].map(hash_prefixes(plan))))
+        more = set() if scale.name == TINY else _find_near(STUDIES[study], tables) - near
+        if not more:
+            break
+        near |= more
+    if not count:
         return f"{study} lacks nothing"
-    print(f"{study} lacks {len(plan)} trials", flush=True)
-    added = _complete(run(plan, store=store, extend=True), scale, store)
-    added = added.assign(prefix=added["trial"].map(hash_prefixes(plan)))
-    own = add_later_columns(found.tables[MEASURED])
-    new = {*added[list(_TOLD)].itertuples(index=False, name=None)}
-    kept = own[[told not in new for told in own[list(_TOLD)].itertuples(index=False, name=None)]]
-    table = pd.concat([kept, added], ignore_index=True).astype(added.dtypes[[c for c in added if c in own]].to_dict())
-    save(table, results / f"{study}.{MEASURED}.parquet")
+    save(tables[MEASURED], results / f"{study}.{MEASURED}.parquet")
     bases = bases_of(part for part in STUDIES[study].plan(scale) if isinstance(part, Deferred))
-    counted = _make_card(STUDIES[study], scale, {**found.tables, MEASURED: table}, store, bases)
+    counted = _make_card(STUDIES[study], scale, tables, store, bases)
     card = {name: value for name, value in found.card.items() if name not in SEAL}
     card |= {name: counted[name] for name in COUNTED}
     write_json(results / f"{study}.json", to_text(card))
-    return f"{study}: {len(plan)} trials added to {counted['trials'] - len(plan)}"
+    return f"{study}: {count} trials added to {counted['trials'] - count}"
+
+
+def add_rows(table: pd.DataFrame, added: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the rows that were added, without those of old versions that they replace."""
+    new = {*_told(added)}
+    places = {told[:-1] for told in new}  # whatever their stitch seeds
+    stays = [
+        told not in new and (stands or told[:-1] not in places)
+        for told, stands in zip(_told(table), _standing(table), strict=True)
+    ]
+    kept = table[pd.Series(stays, table.index, dtype=bool)]
+    return pd.concat([kept, added], ignore_index=True).astype(added.dtypes[[c for c in added if c in table]].to_dict())
 
 
 def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:

@@ -9,10 +9,12 @@ import pytest
 import torch
 from benchmarks.ledger import (
     RESULTS,
+    add_rows,
     keep_stitches,
     keep_unfinished,
     measure_lacking,
     plan_lacking,
+    plan_trials,
     take_measured,
     take_unfinished,
 )
@@ -28,6 +30,7 @@ from suture.measurement.tables.described import Described
 from suture.measurement.tables.table import COLUMNS, add_later_columns, table_of
 from suture.runs.store.store import TRIALS, Store
 from suture_papers import STUDIES, load_result, run_study, scale_named
+from suture_papers.base.run import _TOLD
 
 
 def measured(store: Store, key: str, converged: bool | None = True) -> None:
@@ -147,7 +150,8 @@ def test_a_table_gets_the_trials_that_it_lacks(tmp_path: Path) -> None:
     old = spoiled["versions"].str.replace("Logistic 1", "Logistic 0")
     spoiled.assign(versions=old).to_parquet(path)
     count = whole[plugged | probes]["trial"].nunique()
-    kinds = [plan_lacking(name, scale, store, pd.read_parquet(path), kind) for kind in ("default", "recipe")]
+    planned, lacking = plan_trials(name, scale, store), pd.read_parquet(path)
+    kinds = [plan_lacking(planned, scale, lacking, kind) for kind in ("default", "recipe")]
     assert [len(plan) for plan in kinds] == [0, count]
     assert measure_lacking(name, scale, store, tmp_path).startswith(f"{name}: {count} trials added")
 
@@ -161,3 +165,19 @@ def test_a_table_gets_the_trials_that_it_lacks(tmp_path: Path) -> None:
     assert (table[~again]["stitched"] == -1.0).all(), "they stand"
     counted = ("trials", "networks", "of")
     assert [found.card[key] for key in counted] == [whole["trial"].nunique(), *(card[key] for key in counted[1:])]
+
+
+def test_new_rows_replace_those_of_old_versions_whatever_their_seeds() -> None:
+    """A row of another place or another stitch stays, if verdicts stand by its version."""
+    versions = {True: "Logistic 1, cuts 2, measurement 1", False: "Logistic 0, cuts 2, measurement 1"}
+
+    def rows(*told: tuple[str, int, bool]) -> pd.DataFrame:
+        made = [
+            dict.fromkeys(_TOLD, "") | {"sender": sender, "seed": seed, "versions": versions[stands]}
+            for sender, seed, stands in told
+        ]
+        return pd.DataFrame(made)
+
+    before = rows(("a", 0, True), ("a", 1, True), ("b", 0, False), ("b", 1, False), ("c", 0, False))
+    after = add_rows(before, rows(("a", 0, True), ("b", 0, True)))
+    assert [*after[["sender", "seed"]].itertuples(index=False, name=None)] == [("a", 1), ("c", 0), ("a", 0), ("b", 0)]

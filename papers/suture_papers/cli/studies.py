@@ -242,9 +242,9 @@ def studies(chosen: Namespace) -> int:
     results = [load_result(chosen.results, study.id) for study in listed]
     times = {one.study: one.card for one in results if one is not None and one.scale == scale}
     counts: dict[str, Any] = {}
-    if len(listed) > 1:
-        output.say(f"counting what {len(listed)} experiments take …")
-    for study in listed:
+    for number, study in enumerate(listed, 1):
+        if len(listed) > 1:
+            output.say(f"counting {study.id}, {number} of {len(listed)} …")
         try:
             counts[study.id] = count(study, scale, made)
         except SutureError as error:

@@ -223,7 +223,7 @@ def test_what_studies_share_is_counted_once_in_all(run: Run, study: str, monkeyp
     monkeypatch.setitem(STUDIES, "oxford-quick2", planted("oxford-quick2"))
     _, out, err = run("studies --scale small --only oxford-quick*")
     assert "2 experiments share 5 networks." in out
-    assert err == "counting what 2 experiments take …\n"
+    assert err == f"counting {study}, 1 of 2 …\ncounting oxford-quick2, 2 of 2 …\n"
 
 
 def test_a_study_that_cannot_be_planned_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

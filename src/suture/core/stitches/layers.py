@@ -19,6 +19,7 @@ import copy
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, cast, final
 
 import torch
@@ -173,6 +174,7 @@ def _find_told_calls(body: nn.Module) -> list[tuple[fx.Node, str | int]]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def _arguments(function: Any) -> Sequence[str]:
     """Return the names of a function's arguments; none if they cannot be known."""
     if not isinstance(function, torch._ops.OpOverload):
