@@ -357,7 +357,27 @@ _FROM_NOISE = Study(
             for size, label in zip(plans.SCALES, _NOISES[1:], strict=True)
         ),
     ),
-    (Panel("lines", "stitched", "accuracy", tuple((label, Where(control=label)) for label in _NOISES), baseline=True),),
+    (
+        Panel(
+            "lines",
+            "stitched",
+            "accuracy",
+            tuple(
+                (f"scale {size:g}", Where(control=label, receiver=plans.DIGIT))
+                for size, label in zip((0.1, *plans.SCALES), _NOISES, strict=True)
+            ),
+            baseline=True,
+            title="Noise into Digit",
+        ),
+        Panel(
+            "lines",
+            "penalty",
+            "penalty (pp)",
+            tuple((f"into {kind}", Where(control=_CLUSTERED, receiver=f"resnet18 {kind}")) for kind in KINDS),
+            level=0.0,
+            title="Noise of scale 0.1 into every network",
+        ),
+    ),
     (POOLED, SCALE, "Noise has the sizes of the data, where the paper has 6,000 and 1,000 samples a class."),
     tell_small("at every cut of every network, with noise of scale 0.1"),
     roles=NOISE,
