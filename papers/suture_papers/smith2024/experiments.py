@@ -372,7 +372,7 @@ _FROM_NOISE = Study(
         Panel(
             "lines",
             "penalty",
-            "penalty (pp)",
+            "penalty [pp]",
             tuple((f"into {kind}", Where(control=_CLUSTERED, receiver=f"resnet18 {kind}")) for kind in KINDS),
             level=0.0,
             title="Noise of scale 0.1 into every network",
