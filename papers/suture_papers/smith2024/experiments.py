@@ -340,7 +340,7 @@ _FROM_NOISE = Study(
         ),
         *(
             Claim(
-                f"the same of a {kind} receiver, by noise of its own data's labels",
+                f"stitched accuracy is at least the {kind} receiver's at every cut, by noise of its data's labels",
                 "appendix B.2",
                 _worst_of(_CLUSTERED, receiver=f"resnet18 {kind}"),
                 "≤",
