@@ -1,9 +1,9 @@
 """Twelve closed seams of fresh networks, which judge the default fit once, when all its constants are chosen.
 
 ``train DATA`` trains the networks of the kinds of ``benchmarks.tuned`` that ``benchmarks/results/fresh`` lacks, of
-seeds on which nothing was tuned. All other commands are those of ``benchmarks.reference``, for seams that are drawn
-from these networks and kept in ``benchmarks/results/fresh``: ``draw``, ``run``, ``judge … --closed``, ``sum`` and
-``table``.
+seeds on which nothing was tuned. ``orders …`` does what ``benchmarks.orders`` does. All other commands are those of
+``benchmarks.reference``. Their seams are drawn from these networks and kept in ``benchmarks/results/fresh``: ``draw``,
+``run``, ``judge … --closed``, ``longer``, ``sum`` and ``table``.
 """
 
 import sys
@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks import reference, tuned
+from benchmarks import orders, reference, tuned
 
 FOLDER = Path(__file__).parent / "results" / "fresh"
 SEEDS = (70, 71)
@@ -44,5 +44,8 @@ if __name__ == "__main__":
         names = [name for pair in WITH["NAMES"].values() for name in pair]  # type: ignore[attr-defined]
         tuned.train_all(Path(sys.argv[2]), names, FOLDER)
         sys.exit()
-    with patch.multiple(reference, **WITH):
+    with patch.multiple(reference, **WITH), patch.multiple(orders, FOLDER=FOLDER, ORDERS=FOLDER / "orders.json"):
+        if sys.argv[1:2] == ["orders"]:
+            del sys.argv[1]
+            sys.exit(orders.main())
         sys.exit(reference.main())
