@@ -31,7 +31,7 @@ APART, KNOWN = 2_000, 5_000
 
 
 Listed = Iterator[tuple[str, str, str, Callable[[], tuple[suture.Trial, suture.Data]]]]
-"""Label, name, kind of the receiver, and what makes the trial and gives the images, of seams."""
+"""Of each seam its label, its name, the kind of its receiver, and a function that returns its trial and its images."""
 
 
 def list_tuned(data: Path) -> Listed:
